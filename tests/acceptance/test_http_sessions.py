@@ -326,7 +326,7 @@ async def test_an_exported_session_imports_as_an_equal_one(store: Store, tmp_pat
         content = await server.http.get(f"/api/files/{attachment['file_id']}")
         assert content.content == b"some notes"
         markdown = await server.http.get(f"{path}/export?format=md")
-        assert markdown.headers["content-disposition"].startswith("attachment")
+        assert markdown.headers["content-disposition"].startswith('attachment; filename="Trip.md"')
         assert "# Trip" in markdown.text
         assert "It is a ```fence```." in markdown.text
         html = await server.http.get(f"{path}/export?format=html")

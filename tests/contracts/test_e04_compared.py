@@ -177,6 +177,18 @@ async def test_e04_an_archive_has_every_file_of_a_version(store: Store, server: 
     assert answer.status_code == 404
 
 
+async def test_e04_an_archive_of_what_a_turn_changed(store: Store, server: Running) -> None:
+    session = await new_session(store)
+    first = await turn_with(store, session.id, {b"a": b"1", b"b": b"1"})
+    second = await turn_with(store, session.id, {b"a": b"2", b"b": b"1", b"c": b"2"})
+    answer = await get(server, session.id, "/archive", at=f"made:{second}", since=f"before:{second}")
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {"a": b"2", "c": b"2"}
+    answer = await get(server, session.id, "/archive", at=f"made:{first}", since="start")
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert archive.namelist() == ["a", "b"]
+
+
 async def test_e04_an_archive_does_not_lead_out_of_the_folder_it_is_unpacked_in(
     store: Store, server: Running
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from everturn.domain.checkpoints import (
@@ -15,9 +16,10 @@ from everturn.domain.checkpoints import (
     NewSave,
     TurnFiles,
     merge_changes,
+    parse_at,
 )
 from everturn.domain.errors import BlobMissing
-from everturn.domain.store_values import Claim
+from everturn.domain.store_values import Claim, Request
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.turns import Turn
 from everturn.store import Store
@@ -116,6 +118,39 @@ async def test_e04_what_a_user_changed_after_a_turn_is_not_its_work(store: Store
     new = NewSave(after=last.id, before=trees[-1], tree=tree, changes=changes(("mine", ADDED, 4)))
     assert await store.checkpoints.save(ME, session.id, new) is not None
     assert (await turns(store, session.id))[turn].files == TurnFiles((FileChange("a", ADDED, 9),), 1)
+
+
+async def tree_at(store: Store, session_id: str, at: str) -> str:
+    point = parse_at(at)
+    assert point is not None
+    return await store.checkpoints.tree_at(ME, session_id, point)
+
+
+async def test_e04_what_a_turn_found_and_made_is_without_what_a_user_changed_around_it(store: Store) -> None:
+    """Also if the user changed files after an undo, which belong to the turn before."""
+    session = await new_session(store)
+    first, trees = await worked(store, session.id)
+    held = await start(store, session.id, "again")
+    second = await step(store, held, 4, trees[-1], changes(("a", CHANGED, 9)))
+    await end(store, held)
+    talked = await start(store, session.id, "talk")
+    await end(store, talked)
+    mine, _ = await put_tree(store, {b"mine": b"mine"})
+    last = await store.checkpoints.last(ME, session.id)
+    new = NewSave(after=last and last.id, before=second, tree=mine, changes=changes(("mine", ADDED, 4)))
+    for undone in (0, 2):  # saved after the last turn, then after the first one
+        for _ in range(undone):
+            await store.transcript.undo(ME, session.id, Request())
+        saved = await store.checkpoints.save(ME, session.id, new)
+        assert saved is not None
+        new = msgspec.structs.replace(new, after=saved.id)
+    assert await tree_at(store, session.id, first) == mine
+    assert await tree_at(store, session.id, f"made:{first}") == trees[-1]
+    assert await tree_at(store, session.id, f"before:{held.turn.id}") == trees[-1]
+    assert await tree_at(store, session.id, f"made:{held.turn.id}") == second
+    assert await tree_at(store, session.id, talked.turn.id) == mine
+    for point in ("before", "made"):
+        assert await tree_at(store, session.id, f"{point}:{talked.turn.id}") == second
 
 
 async def test_e04_after_the_grace_period_one_checkpoint_per_turn_is_kept(

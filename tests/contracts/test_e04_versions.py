@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 
-from everturn.domain.checkpoints import parse_at
+from everturn.domain.checkpoints import Changes, parse_at
 from everturn.domain.errors import Invalid, InvalidId, NotFound
 from everturn.domain.store_values import Claim
 from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Reason, Tree, encode_tree, hash_bytes
@@ -45,7 +46,11 @@ async def turn_with(store: Store, session_id: str, *versions: Mapping[bytes, byt
     held = await start(store, session_id, "make files")
     for number, files in enumerate(versions):
         tree, _ = await put_tree(store, files)
-        await store.checkpoints.put(new_checkpoint(held, tree, f"call_{number}"))
+        last = await store.checkpoints.last(ME, session_id)
+        before = EMPTY_TREE if last is None else last.tree
+        new = new_checkpoint(held, tree, f"call_{number}", before)
+        # The changed files are counted and not listed, so they are found by comparing the trees.
+        await store.checkpoints.put(msgspec.structs.replace(new, changes=Changes((), 1)))
     return await ended(store, held)
 
 
@@ -92,16 +97,19 @@ async def test_e04_points_of_other_sessions_and_owners_are_not_found(store: Stor
     session, other = await new_session(store), await new_session(store)
     turn = await turn_with(store, session.id, {b"a": b"1"})
     (made,) = await store.checkpoints.of_turn(ME, turn)
-    for at in (turn, f"before:{turn}", made.id):
+    for at in (turn, f"before:{turn}", f"made:{turn}", made.id):
         with pytest.raises(NotFound):
             await tree_at(store, other.id, at)
-    point = parse_at(turn)
-    assert point is not None
-    with pytest.raises(NotFound):
-        await store.checkpoints.tree_at("eve", session.id, point)
+    for at in (turn, f"before:{turn}", f"made:{turn}"):
+        point = parse_at(at)
+        assert point is not None
+        with pytest.raises(NotFound):
+            await store.checkpoints.tree_at("eve", session.id, point)
 
 
-@pytest.mark.parametrize("text", ["yesterday", "before:now", "ses_1", "before:before:trn_1", "trn", "chk"])
+@pytest.mark.parametrize(
+    "text", ["yesterday", "before:now", "ses_1", "before:before:trn_1", "after:trn_1", "trn", "chk"]
+)
 def test_e04_what_is_no_point_in_history_is_refused(text: str) -> None:
     with pytest.raises((Invalid, InvalidId)):
         parse_at(text)

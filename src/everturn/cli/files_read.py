@@ -25,7 +25,9 @@ from everturn.tools.workspaces import Workspaces
 from everturn.workspace import Archive, Compare, FolderView, Recorder, TreeView, Versions, View
 
 MARKS: Final = {"added": "+", "changed": "~", "deleted": "-"}
-_AT_HELP: Final = "The version: now (the folder), start, trn_… (after that turn), before:trn_… or chk_…."
+_AT_HELP: Final = (
+    "The version: now (the folder), start, trn_… (after that turn), before:trn_…, made:trn_… or chk_…."
+)
 at_option = click.option("--at", default=NOW, show_default=True, help=_AT_HELP)
 
 

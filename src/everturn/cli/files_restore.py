@@ -27,7 +27,9 @@ _DIFFS_MAX: Final = 20  # files whose lines are shown
 @click.argument("session")
 @click.argument("paths", nargs=-1)
 @click.option(
-    "--at", required=True, help="The version: start, trn_… (after that turn), before:trn_… or chk_…."
+    "--at",
+    required=True,
+    help="The version: start, trn_… (after that turn), before:trn_…, made:trn_… or chk_….",
 )
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 @home_option

@@ -164,10 +164,11 @@ class SessionCheckpoints(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class At(msgspec.Struct, frozen=True):
     """A point in the history of a session's files: after a turn, before it, at a checkpoint, or before the
-    first turn if none of them is named."""
+    first turn if none of them is named. ``is_made``: after a turn, without what was changed since."""
 
     turn_id: str | None = None
     is_before: bool = False
+    is_made: bool = False
     checkpoint_id: str | None = None
 
 
@@ -176,7 +177,8 @@ START: Final = "start"  # what was there before the first turn
 
 
 def parse_at(text: str) -> At | None:
-    """``start``, ``trn_…``, ``before:trn_…`` or ``chk_…``; None for ``now``, what the folder holds.
+    """``start``, ``trn_…``, ``before:trn_…``, ``made:trn_…`` or ``chk_…``; None for ``now``, what the folder
+    holds.
 
     Raises Invalid, InvalidId.
     """
@@ -186,13 +188,13 @@ def parse_at(text: str) -> At | None:
         return At()
     if text.startswith("chk_"):
         return At(checkpoint_id=checked(text, "chk"))
-    turn_id = text.removeprefix("before:")
-    if not turn_id.startswith("trn_"):
+    point, _, turn_id = text.rpartition(":")
+    if point not in ("", "before", "made") or not turn_id.startswith("trn_"):
         raise Invalid(
             f"{text[:80]!r} is no point in the history of files.",
-            hint="Possible: now, start, trn_… (after that turn), before:trn_…, chk_….",
+            hint="Possible: now, start, trn_… (after that turn), before:trn_…, made:trn_…, chk_….",
         )
-    return At(checked(turn_id, "trn"), is_before=turn_id != text)
+    return At(checked(turn_id, "trn"), is_before=point == "before", is_made=point == "made")
 
 
 class Checkpoints(Protocol):
@@ -260,6 +262,8 @@ class Checkpoints(Protocol):
         """The tree that the session's workspace held then. Raises NotFound, Gone.
 
         After a turn: the tree of its last checkpoint, or of its nearest ancestor that has one; else that of
-        the last checkpoint without a turn; else the empty tree.
+        the last checkpoint without a turn; else the empty tree. Before a turn: what its first call found, or
+        the files of its parent if it changed nothing. Made by a turn: what its last call left; what it found
+        if it changed nothing.
         """
         ...

@@ -26,9 +26,11 @@ from everturn.store.scripts.queries.files import (
     CHECKPOINT,
     CHECKPOINT_AT_START,
     CHECKPOINT_AT_TURN,
+    CHECKPOINT_FIRST_OF_TURN,
     CHECKPOINT_ID_OF_TREE,
     CHECKPOINT_INSERT,
     CHECKPOINT_LAST,
+    CHECKPOINT_LAST_MADE,
     CHECKPOINT_TREES,
     CHECKPOINTS_KEPT,
     CHECKPOINTS_OF_SESSION,
@@ -267,13 +269,30 @@ def _tree_at(tx: Tx, owner: str, session_id: str, at: At) -> Script[str]:
     if at.checkpoint_id is not None:
         return (yield from _get(tx, owner, session_id, at.checkpoint_id)).tree
     turn_id = at.turn_id
-    if turn_id is not None and at.is_before:
+    if turn_id is not None and (at.is_before or at.is_made):
         turn = yield from find_turn(turn_id)
         if turn is None or turn.turn.session_id != session_id:
             raise NotFound("turn", turn_id)
+        yield from shown_session(tx, owner, session_id)
+        tree = yield from _tree_around(turn.no, is_before=at.is_before)
+        if tree is not None:
+            return tree
         turn_id = None if turn.parent_no is None else (yield from get_turn(turn.parent_no)).id
     made = yield from _at(tx, owner, session_id, turn_id)
     return EMPTY_TREE if made is None else made.tree
+
+
+def _tree_around(turn_no: int, *, is_before: bool) -> Script[str | None]:
+    """What the turn's first call found, or its last one left; None if the turn changed nothing.
+
+    The files of the parent can differ from what the turn found: they hold what a user changed after an
+    undo, too.
+    """
+    if is_before:
+        first = yield from CHECKPOINT_FIRST_OF_TURN.first(turn_no)
+        return None if first is None else first.before or None
+    last = yield from CHECKPOINT_LAST_MADE.first(turn_no)
+    return None if last is None else last.tree
 
 
 def checkpoint_at(session: SessionRow, turn_no: int) -> Script[Checkpoint | None]:

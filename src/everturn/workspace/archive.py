@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 import time
 import zipfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from contextlib import aclosing
 from pathlib import PurePosixPath
 from typing import Final
@@ -81,11 +81,15 @@ class ZipSink:
 
 
 class Archive:
-    """``now``: the folder itself, which also has the files that are too large for a checkpoint."""
+    """``now``: the folder itself, which also has the files that are too large for a checkpoint. ``only``:
+    these paths alone; None: everything."""
 
-    def __init__(self, versions: Versions, now_s: float, now: View | None = None) -> None:
+    def __init__(
+        self, versions: Versions, now_s: float, now: View | None = None, only: Container[bytes] | None = None
+    ) -> None:
         self._versions = versions
         self._now = now
+        self._only = only
         self._date = _date_of(now_s)
         self._sink = ZipSink()
         self._zip = zipfile.ZipFile(self._sink, "w")  # type: ignore[call-overload]  # it needs write() and flush()
@@ -98,6 +102,8 @@ class Archive:
         if root.entry.kind is Kind.FOLDER:
             async with aclosing(self._versions.walk(root.entry.sha256, root.path)) as walk:
                 async for path, entry in walk:
+                    if self._only is not None and path not in self._only:
+                        continue
                     inner = path[len(root.path) :].lstrip(b"/")
                     async with aclosing(self._member(path, shown(inner), entry)) as pieces:
                         async for piece in pieces:

@@ -723,6 +723,11 @@ WHERE c.checkpoint_no = (SELECT max(checkpoint_no) FROM checkpoints WHERE turn_n
 SELECT {checkpoint_columns} FROM {checkpoint_tables}
 WHERE c.checkpoint_no = (SELECT min(checkpoint_no) FROM checkpoints WHERE turn_no = $1 AND epoch > 0)
 
+-- name: checkpoint_last_made
+-- The last that the turn itself made.
+SELECT {checkpoint_columns} FROM {checkpoint_tables}
+WHERE c.checkpoint_no = (SELECT max(checkpoint_no) FROM checkpoints WHERE turn_no = $1 AND epoch > 0)
+
 -- name: checkpoint_of_tree
 SELECT max(checkpoint_no) FROM checkpoints WHERE session_no = $1 AND tree = $2
 

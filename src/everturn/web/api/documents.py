@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
-from everturn.domain.media import RAW, describe_file
+from everturn.domain.media import RAW, describe_file, safe_name
 from everturn.domain.sessions import Hit, Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import SearchOrder
@@ -25,7 +25,7 @@ from everturn.web.api.sessions import (
     check_place,
     tagged,
 )
-from everturn.web.http.bytes_answer import BytesAnswer
+from everturn.web.http.bytes_answer import BytesAnswer, disposition
 from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.problems import BadRequest, NotJson
 from everturn.web.http.routing import JSON, Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
@@ -190,9 +190,14 @@ def _download(session: Session, body: bytes, media: str, suffix: str) -> Raw:
     return Raw(body, media, 200, _headers(session, suffix))
 
 
+def _name_of(session: Session) -> str:
+    """Its title without what separates folders, or its id."""
+    return " ".join((session.title or "").replace("/", " ").replace("\\", " ").split()) or session.id
+
+
 def _headers(session: Session, suffix: str) -> tuple[tuple[bytes, bytes], ...]:
     return (
-        (b"content-disposition", f'attachment; filename="{session.id}.{suffix}"'.encode()),
+        (b"content-disposition", disposition(safe_name(f"{_name_of(session)}.{suffix}"), is_shown=False)),
         (b"content-security-policy", FILE_POLICY.encode()),
         (b"cache-control", b"no-store"),
     )

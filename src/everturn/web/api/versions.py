@@ -45,10 +45,12 @@ class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArchiveQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``path``: a folder or a file; default: everything."""
+    """``path``: a folder or a file; default: everything. ``since``: of a folder only the files that differ
+    from that moment."""
 
     path: Path = ""
     at: At = NOW
+    since: At = ""
 
 
 class VersionsApi:
@@ -84,7 +86,7 @@ class VersionsApi:
                 method="GET",
                 path="/api/sessions/{session}/files/archive",
                 run=self.archive,
-                summary="A folder of the workspace, or everything, as a ZIP file.",
+                summary="A folder of the workspace, everything, or what changed since a moment, as a ZIP file.",
                 tag="files",
                 scope=Scope.CHAT,
                 query=ArchiveQuery,
@@ -118,7 +120,11 @@ class VersionsApi:
             raise e.NotFound("stored version of", query.path[:200])
         is_now = parse_at(query.at) is None
         now = (await self._files.at(owner, session, query.at)).view if is_now else None
-        pieces = Archive(self._files.versions, self._clock.now_ms() / 1000, now).pieces(root)
+        only = None
+        if query.since:
+            before = await self._files.tree(owner, session, query.since)
+            only = {change.path for change in await self._files.compare.changes(before, tree)}
+        pieces = Archive(self._files.versions, self._clock.now_ms() / 1000, now, only).pieces(root)
         name = safe_name(shown(root.entry.name) or f"files-{session}") + ".zip"
         return BytesAnswer(await anext(pieces, b""), pieces, _head(name), 200)
 

@@ -50,7 +50,7 @@ At = Annotated[str, Meta(max_length=_AT_CHARS_MAX)]
 
 class FilesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``path``: a folder of the workspace; default: the workspace itself. ``q``: a part of a name, looked
-    for in that folder and all below it. ``at``: now | start | trn_… | before:trn_… | chk_…"""
+    for in that folder and all below it. ``at``: now | start | trn_… | before:trn_… | made:trn_… | chk_…"""
 
     path: Path = ""
     q: Annotated[str, Meta(max_length=100)] = ""

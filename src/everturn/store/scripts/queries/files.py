@@ -78,6 +78,7 @@ class UnsettledColumns(Columns, frozen=True):
 CHECKPOINT_LAST_OF_TURN: Select[[int], CheckpointColumns] = Select(
     "checkpoint_last_of_turn", CheckpointColumns
 )
+CHECKPOINT_LAST_MADE: Select[[int], CheckpointColumns] = Select("checkpoint_last_made", CheckpointColumns)
 CHECKPOINT_FIRST_OF_TURN: Select[[int], CheckpointColumns] = Select(
     "checkpoint_first_of_turn", CheckpointColumns
 )
