@@ -35,7 +35,7 @@ export const fileWords = {
   changeWords: { added: "new", changed: "changed", deleted: "deleted" },
   changeCounts: (added: number, changed: number, deleted: number) =>
     [added && `${added} new`, changed && `${changed} changed`, deleted && `${deleted} deleted`].filter(Boolean).join(", "),
-  filesOfAnswer: "Files of this answer",
+  filesOfTurn: "Files of this turn",
   fileCount: (count: number) => (count === 1 ? "1 file" : `${count} files`),
   moreCards: (count: number) => `and ${count} more`,
   download: "Download",

@@ -151,6 +151,14 @@ describe("files that an answer names", () => {
     expect(drawn("![Chart](a.png) and [b](b.md)", null).textContent?.trim()).toBe("Chart and b");
   });
 
+  it("are told from hosts that are written without a scheme", () => {
+    const link = drawn("[x](example.com/page)").querySelector("a")!;
+    expect([link.getAttribute("href"), link.hasAttribute("data-file")]).toEqual(["https://example.com/page", false]);
+    expect(drawn("![x](www.example.museum/a.png)").querySelector("img")).toBeNull();
+    for (const host of ["example.com", "docs.example.org:8080/a", "www.example.museum", "example.co.uk#part"]) expect(workspacePath(host)).toBeNull();
+    for (const path of ["notes.md", "main.py", "run.sh", "a.b.rs", "Makefile.in", "./example.com/a", "data.v2/com", "com"]) expect(workspacePath(path)).not.toBeNull();
+  });
+
   it("never lead out of the workspace or elsewhere", () => {
     expect(workspacePath("../secret")).toBeNull();
     expect(workspacePath("a/../../b")).toBeNull();

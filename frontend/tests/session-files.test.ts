@@ -7,6 +7,7 @@ import { fileWords } from "../src/file-words";
 class Workspace {
   readonly files = new Map<string, string>();
   isAway = false;
+  isUnreadable = false;
 
   answer(url: URL, init: RequestInit): Response {
     const path = url.searchParams.get("path") ?? "";
@@ -14,6 +15,7 @@ class Workspace {
     if (url.pathname.endsWith("/content") && init.method === "PUT") return this.put(path, there, init);
     if (url.pathname.endsWith("/content")) {
       if (there === undefined) return problem(404, "not_found");
+      if (this.isUnreadable) return problem(500, "file_unreadable");
       return new Response(there, { headers: { etag: `"${there.replace("\0", "0")}"`, "content-length": String(there.length) } });
     }
     if (url.pathname.endsWith("/diff")) return Response.json({ changes: [], total: 0 });
@@ -84,6 +86,34 @@ describe("editing a file", () => {
     workspace.isAway = true;
     expect(await files.saveEdit("a.txt")).toBe(false);
     expect(files.edits.get("a.txt")).toMatchObject({ text: "one", problem: fileWords.filesNotSaved, isSaving: false });
+  });
+
+  it("can be saved again when the other version could not be read", async () => {
+    workspace.files.set("a.txt", "one");
+    files.startEdit("a.txt", await files.api.content("a.txt"));
+    workspace.files.set("a.txt", "theirs");
+    workspace.isUnreadable = true;
+    expect(await files.saveEdit("a.txt")).toBe(false);
+    expect(files.edits.get("a.txt")).toMatchObject({ text: "one", isSaving: false, theirs: null });
+    expect(files.edits.get("a.txt")?.problem).toContain("file_unreadable");
+    workspace.isUnreadable = false;
+    expect(await files.saveEdit("a.txt")).toBe(false);
+    expect(files.edits.get("a.txt")?.theirs?.text).toBe("theirs");
+  });
+
+  it("keeps what is typed while the text is being saved, and forgets what is discarded then", async () => {
+    workspace.files.set("a.txt", "one");
+    files.startEdit("a.txt", await files.api.content("a.txt"));
+    files.typeEdit("a.txt", "two");
+    const saving = files.saveEdit("a.txt");
+    files.typeEdit("a.txt", "two three");
+    expect(await saving).toBe(true);
+    expect(files.edits.get("a.txt")).toMatchObject({ text: "two three", began: "two", tag: "x", isSaving: false });
+    workspace.isAway = true;
+    const failing = files.saveEdit("a.txt");
+    files.dropEdit("a.txt");
+    expect(await failing).toBe(false);
+    expect(files.edits.size).toBe(0);
   });
 
   it("is not left with unsaved text before the browser has asked", async () => {

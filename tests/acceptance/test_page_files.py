@@ -275,12 +275,19 @@ async def test_files_of_a_turn_are_cards_under_its_answer(data_dir: Path) -> Non
         page = await house.open()
         await with_turns(house, page)
         await page.set_viewport_size({"width": 1440, "height": 900})
-        for _ in range(2):  # as the turn ran, and after a reload
+        [folder] = (house.home / "workspaces").iterdir()
+        for _ in range(2):  # as the turn ran; then after a reload, when the user had changed files
             cards = page.locator("article").last.locator(".fc")
             await expect(cards).to_have_text([re.compile(r"a\.txt.*\+1"), re.compile(r"c\.csv.*new")])
             await expect(cards.first.locator("pre .add")).to_have_text("+ two")
             await expect(page.locator(".fset header").last).to_contain_text("1 new, 1 changed")
+            (folder / "mine.txt").write_text("mine\n")
+            (folder / "a.txt").write_text("mine\n")
             await page.reload()
+        async with page.expect_download() as downloading:
+            await page.locator(".fset").last.get_by_role("link", name="Download all").click()
+        made = members(Path(await (await downloading.value).path()))
+        assert made == {"a.txt": "one\ntwo\n", "c.csv": "x,y\n1,2\n"}
         async with page.expect_download() as downloading:
             await page.get_by_label("Download c.csv").click()
         assert Path(await (await downloading.value).path()).read_text() == "x,y\n1,2\n"
@@ -290,9 +297,12 @@ async def test_files_of_a_turn_are_cards_under_its_answer(data_dir: Path) -> Non
         await expect(panel.locator(".code code")).to_have_text("one")
         await expect(panel.locator(".pv")).to_contain_text("As of Turn 1.")
         await panel.get_by_role("button", name="Show current version").click()
-        await expect(panel.locator(".code code")).to_contain_text("two")
+        await expect(panel.locator(".code code")).to_have_text("mine")
         await page.locator(".fset").last.get_by_role("button", name="Compare").click()
         await expect(panel.locator(".chg")).to_have_count(2)
+        # The panel comes back as it was left.
+        await page.reload()
+        await expect(panel.get_by_role("tree")).to_be_visible()
         assert house.complaints == []
 
 
@@ -324,10 +334,11 @@ async def test_on_a_phone_three_cards_lead_to_a_sheet_with_all_of_them(data_dir:
         assert house.complaints == []
 
 
+# Without a folder: on the panel, beside the tree.
 DROP = """([folder, name, text]) => {
     const data = new DataTransfer();
     data.items.add(new File([text], name));
-    const at = document.querySelector(`[data-path="${folder}"]`);
+    const at = document.querySelector(folder ? `[data-path="${folder}"]` : ".ftool");
     at.dispatchEvent(new DragEvent("dragover", { dataTransfer: data, bubbles: true, cancelable: true }));
     at.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
 }"""
@@ -409,7 +420,10 @@ async def test_a_dropped_file_is_put_into_the_folder(data_dir: Path) -> None:
         await page.evaluate(DROP, ["ops", "skip.txt", "*.thumb"])
         await expect(page.locator('[data-path="ops/skip.txt"]')).to_have_attribute("aria-selected", "true")
         assert (folder / "ops/skip.txt").read_text() == "*.thumb"
-        # It went into the folder, not into the message.
+        await page.evaluate(DROP, ["", "beside.txt", "in the workspace"])
+        await expect(page.locator('[data-path="beside.txt"]')).to_have_attribute("aria-selected", "true")
+        assert (folder / "beside.txt").read_text() == "in the workspace"
+        # They went into the folder, not into the message.
         await expect(page.locator(".comp .att")).to_have_count(0)
         await page.evaluate(DROP, ["ops", "skip.txt", "another"])
         await expect(page.get_by_role("alert")).to_contain_text("skip.txt already exists.")

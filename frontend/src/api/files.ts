@@ -3,7 +3,8 @@
 import { Problem, type Api } from "./client";
 import type { FileChanges, FileHistory, FilesDiff, SavedFile, WorkspaceFiles } from "./types";
 
-/** `now` (default: the folder), `start`, a turn, `before:` a turn, or a checkpoint. */
+/** `now` (default: the folder), `start`, a turn, `before:` a turn, `made:` by a turn (without what was changed after
+ * it), or a checkpoint. */
 export type At = string;
 
 export interface FileContent {
@@ -40,6 +41,16 @@ export class FilesApi {
   /** A folder as a zip file; without a path, everything. */
   archive(path = "", at: At = "now"): string {
     return this.api.address(`${this.root}/archive`, { path: path || undefined, at: named(at) });
+  }
+
+  /** The files that a turn made or changed, as a zip file. */
+  archiveOfTurn(turnId: string): string {
+    return this.api.address(`${this.root}/archive`, { at: `made:${turnId}`, since: `before:${turnId}` });
+  }
+
+  /** What a turn itself changed. */
+  changesOfTurn(turnId: string): Promise<FileChanges> {
+    return this.changes(`before:${turnId}`, `made:${turnId}`);
   }
 
   async changes(from: At, to: At): Promise<FileChanges> {

@@ -21,7 +21,9 @@ export class Prefs {
     if (theme === "light" || theme === "dark") this.theme = theme;
     if (readText("everturn.size") === "large") this.size = "large";
     this.isSideOpen = readText("everturn.side") !== "closed";
-    this.isPanelOpen = readText("everturn.panel") === "open" && innerWidth > 1180;
+    const panel = readText("everturn.panel");
+    this.isPanelOpen = panel !== null && innerWidth > 1180;
+    if (panel === "files") this.panelTab = panel;
     this.notifies = readText("everturn.notify") === "on";
     const width = Number(readText("everturn.side-width"));
     if (width) this.sideWidth = clamp(width);
@@ -46,7 +48,7 @@ export class Prefs {
   setPanel(isOpen: boolean, tab: "turn" | "files" = this.panelTab): void {
     this.isPanelOpen = isOpen;
     this.panelTab = tab;
-    writeText("everturn.panel", isOpen ? "open" : null);
+    writeText("everturn.panel", isOpen ? (tab === "files" ? tab : "open") : null);
   }
   setSideWidth(width: number): void {
     this.sideWidth = clamp(width);

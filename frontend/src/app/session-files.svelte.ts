@@ -78,7 +78,7 @@ export class SessionFiles {
       const [, session, turn] = await Promise.all([
         this.readFolders(),
         this.api.changes("start", "now"),
-        turnId ? this.api.changes(`before:${turnId}`, turnId) : nothing,
+        turnId ? this.api.changesOfTurn(turnId) : nothing,
       ]);
       this.ofSession = session;
       this.ofTurn = turn;
@@ -148,8 +148,7 @@ export class SessionFiles {
   }
 
   typeEdit(path: string, text: string): void {
-    const edit = this.edits.get(path);
-    if (edit) this.putEdit(path, { ...edit, text });
+    this.changeEdit(path, { text });
   }
 
   dropEdit(path: string): void {
@@ -163,16 +162,37 @@ export class SessionFiles {
     if (!edit || edit.isSaving) return false;
     this.putEdit(path, { ...edit, isSaving: true, problem: "" });
     try {
-      await this.api.save(path, new Blob([edit.text]), edit.theirs ? edit.theirs.tag || null : edit.tag);
-      this.dropEdit(path);
+      const saved = await this.api.save(path, new Blob([edit.text]), edit.theirs ? edit.theirs.tag || null : edit.tag);
+      this.savedEdit(path, edit.text, saved.sha256);
       this.written += 1;
       return true;
     } catch (error) {
-      const theirs = isStale(error) ? await this.present(path) : edit.theirs;
-      const problem = isStale(error) ? fileWords.fileChangedMeanwhile : whyNotSaved(error);
-      this.putEdit(path, { ...(this.edits.get(path) ?? edit), isSaving: false, problem, theirs });
+      const why = isStale(error) ? await this.staleEdit(path, edit) : { problem: whyNotSaved(error) };
+      this.changeEdit(path, { isSaving: false, ...why });
       return false;
     }
+  }
+
+  /** What was typed while the text was on its way is still to be saved. */
+  private savedEdit(path: string, text: string, tag: string): void {
+    const typed = this.edits.get(path)?.text;
+    if (typed === undefined || typed === text) this.dropEdit(path);
+    else this.changeEdit(path, { began: text, tag, isSaving: false, theirs: null });
+  }
+
+  private async staleEdit(path: string, edit: Edit): Promise<Partial<Edit>> {
+    try {
+      return { problem: fileWords.fileChangedMeanwhile, theirs: await this.present(path) };
+    } catch (error) {
+      // The next attempt is refused in the same way, and reads it again.
+      return { problem: words.couldNotLoad(explain(error, words.serverAway)), theirs: edit.theirs };
+    }
+  }
+
+  /** Unless it was discarded meanwhile. */
+  private changeEdit(path: string, changes: Partial<Edit>): void {
+    const edit = this.edits.get(path);
+    if (edit) this.putEdit(path, { ...edit, ...changes });
   }
 
   private putEdit(path: string, edit: Edit): void {

@@ -74,10 +74,21 @@ export function numbered(path: string, copy: number): string {
   return `${base}${stem} (${copy})${name.slice(stem.length)}`;
 }
 
+/** Endings of common host names. None of them is a usual ending of a file. */
+const hostEndings = new Set(
+  "com org net edu gov int info io dev app ai co me tv eu uk us ca au nz de at ch fr it es pt nl be lu dk se fi pl cz ie jp kr cn br mx xyz tech cloud online site blog wiki news shop".split(" "),
+);
+
+/** Whether an address without a scheme begins with the name of a host: "example.com/page", "www.example.museum". */
+export function isHost(address: string): boolean {
+  const name = /^((?:[a-z0-9-]+\.)+)([a-z]{2,})(?::\d+)?(?:[/?#]|$)/i.exec(address);
+  return name !== null && (name[1]!.toLowerCase().startsWith("www.") || hostEndings.has(name[2]!.toLowerCase()));
+}
+
 /** Whether an address in a text is a path, and not an address on the web or of the server's own. */
 export function isPath(address: string): boolean {
   const isElsewhere = /^[a-z][a-z0-9+.-]*:/i.test(address) || /^[/#?]/.test(address) || address.includes("\\");
-  return address !== "" && !isElsewhere && !/^(\.\/)?api\/(files|artifacts)\//.test(address);
+  return address !== "" && !isElsewhere && !isHost(address) && !/^(\.\/)?api\/(files|artifacts)\//.test(address);
 }
 
 /** The path in the workspace that a text in a folder names; null where it leads out. */

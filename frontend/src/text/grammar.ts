@@ -2,7 +2,7 @@
 
 import { Lexer, Marked, type Token, type Tokens, type TokensList } from "marked";
 import { words } from "../words";
-import { isPath } from "./file-kinds";
+import { isHost, isPath } from "./file-kinds";
 
 export function escape(text: string): string {
   return text
@@ -18,6 +18,7 @@ export function safeAddress(address: string): string | null {
   const trimmed = address.trim();
   if (/^(https?:|mailto:)/i.test(trimmed)) return trimmed;
   if (/^[#/.]/.test(trimmed) && !trimmed.startsWith("//")) return trimmed;
+  if (isHost(trimmed)) return `https://${trimmed}`;
   return null;
 }
 

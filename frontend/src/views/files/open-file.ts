@@ -9,7 +9,7 @@ import type { FilePlace } from "../../text/file-links";
 
 /** The files as a turn left them; those of the last turn are the present ones, which can be edited. */
 export function atOf(opened: OpenSession, turn: TurnView): At {
-  return turn === opened.last ? "now" : turn.id;
+  return turn === opened.last ? "now" : `made:${turn.id}`;
 }
 
 export function openFile(page: Page, opened: OpenSession, turn: TurnView, path: string, at: At = atOf(opened, turn)): void {
@@ -29,7 +29,7 @@ export function openChanges(page: Page, opened: OpenSession, turn: TurnView): vo
 /** What the turn did to the files, with the differences. */
 export function openCompare(page: Page, opened: OpenSession, turn: TurnView): void {
   page.shownTurn = turn.id;
-  filesOf(opened).compared = { from: `before:${turn.id}`, to: turn.id };
+  filesOf(opened).compared = { from: `before:${turn.id}`, to: `made:${turn.id}` };
   page.prefs.setPanel(true, "files");
 }
 

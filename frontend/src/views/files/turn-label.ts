@@ -16,7 +16,7 @@ export function turnNumber(opened: OpenSession, turnId: string | null | undefine
 export function pointLabel(opened: OpenSession, at: At): string {
   if (at === "now") return fileWords.atNow;
   if (at === "start") return fileWords.atStart;
-  const number = turnNumber(opened, at.replace(/^before:/, ""));
+  const number = turnNumber(opened, at.replace(/^(before|made):/, ""));
   if (number === null) return words.turn;
   if (!at.startsWith("before:")) return fileWords.turnNumber(number);
   return number > 1 ? fileWords.turnNumber(number - 1) : fileWords.atStart;
