@@ -86,7 +86,7 @@ class VersionsApi:
                 method="GET",
                 path="/api/sessions/{session}/files/archive",
                 run=self.archive,
-                summary="A folder of the workspace, everything, or what changed since a moment, as a ZIP file.",
+                summary="A folder of the workspace, everything, or what changed since, as a ZIP file.",
                 tag="files",
                 scope=Scope.CHAT,
                 query=ArchiveQuery,
