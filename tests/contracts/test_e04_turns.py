@@ -137,7 +137,8 @@ async def test_e04_what_a_turn_found_and_made_is_without_what_a_user_changed_aro
     await end(store, talked)
     mine, _ = await put_tree(store, {b"mine": b"mine"})
     last = await store.checkpoints.last(ME, session.id)
-    new = NewSave(after=last and last.id, before=second, tree=mine, changes=changes(("mine", ADDED, 4)))
+    assert last is not None
+    new = NewSave(after=last.id, before=second, tree=mine, changes=changes(("mine", ADDED, 4)))
     for undone in (0, 2):  # saved after the last turn, then after the first one
         for _ in range(undone):
             await store.transcript.undo(ME, session.id, Request())
