@@ -6,12 +6,15 @@ tested on both. ``open_another`` opens a second Store on the same database, as a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import apsw
+import asyncpg
 import pytest
 
 from everturn.domain.clock import Clock
@@ -27,6 +30,7 @@ from tests.waiting import HeldUp
 STORE_KINDS = ("sqlite", "postgresql")
 
 OpenAnother = Callable[..., Awaitable[Store]]
+RunSql = Callable[[str], Awaitable[object]]
 
 
 @pytest.fixture
@@ -182,3 +186,25 @@ async def wires() -> AsyncIterator[WireServer]:
     """A server with the APIs of the model providers, whose answers a test sets."""
     async with wire_server() as server:
         yield server
+
+
+@pytest.fixture
+def run_sql(store_url: str) -> RunSql:
+    """Write to the database as a newer version would. Returns the first value, if there is one."""
+
+    def sqlite(statement: str) -> object:
+        database = apsw.Connection(store_url.removeprefix("sqlite://"))
+        database.set_busy_timeout(10_000)
+        value = database.execute(statement).get
+        database.close()
+        return value
+
+    async def run(statement: str) -> object:
+        if not store_url.startswith("postgresql"):
+            return await asyncio.to_thread(sqlite, statement)
+        connection = await asyncpg.connect(store_url)
+        value = await connection.fetchval(statement)
+        await connection.close()
+        return value
+
+    return run

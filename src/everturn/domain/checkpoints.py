@@ -4,7 +4,6 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import StrEnum
 from typing import Final, Protocol
 
 import msgspec
@@ -12,11 +11,12 @@ import msgspec
 from everturn.domain.errors import Invalid
 from everturn.domain.ids import checked
 from everturn.domain.trees import Reason
+from everturn.domain.words import Words
 
 LISTED_MAX: Final = 200  # changes, and paths left out, that a checkpoint lists; it counts the rest
 
 
-class ChangeKind(StrEnum):
+class ChangeKind(Words):
     ADDED = "added"
     CHANGED = "changed"
     DELETED = "deleted"
@@ -100,7 +100,7 @@ class FilesInDoubt(msgspec.Struct, frozen=True, omit_defaults=True):
     machine: str = ""
 
 
-class Cause(StrEnum):
+class Cause(Words):
     """Why a checkpoint was made."""
 
     CALL = "call"  # a tool call changed files

@@ -84,6 +84,14 @@ class Summary(Part, frozen=True, tag="summary"):
     tokens_after: int | None = None
 
 
+class NewerPart(dict[str, Json]):
+    """A part that only a newer version can read, as it is stored (G04).
+
+    Clients and exports get it as it is; the model does not. It is not in ``AnyPart``, because no request may
+    contain one: only reading the store makes it.
+    """
+
+
 AnyPart = Text | Reasoning | Call | Result | Attachment | Summary
 
 
@@ -115,5 +123,6 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.is_imported or self.role is Role.SUMMARY:
             return True
         return any(
-            type(part) is Attachment or (type(part) is Result and part.is_untrusted) for part in self.parts
+            isinstance(part, (Attachment, NewerPart)) or (isinstance(part, Result) and part.is_untrusted)
+            for part in self.parts
         )

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from everturn.domain.errors import TreeUnreadable
+from everturn.domain.words import Words
 
 MODE_BITS: Final = 0o777  # not setuid, setgid and sticky: a restored file must not give rights to anybody
 _VERSION: Final = 1
@@ -26,7 +27,7 @@ class Kind(StrEnum):
     LEFT_OUT = "left_out"
 
 
-class Reason(StrEnum):
+class Reason(Words):
     """Why something in the workspace is not in its checkpoint."""
 
     IGNORED = "ignored"  # by an ignore file or a setting

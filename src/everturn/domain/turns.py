@@ -42,7 +42,9 @@ ACTIVE = frozenset({_S.RUNNING, _S.WAITING})
 ENDED = frozenset({_S.COMPLETED, _S.CANCELLED, _S.FAILED, _S.INTERRUPTED})
 
 
-class TurnKind(StrEnum):
+class TurnKind(Words):
+    """What a turn does. A worker never claims one of a kind that it does not know (G04)."""
+
     MESSAGE = "message"
     COMPACTION = "compaction"
 

@@ -26,6 +26,11 @@ class Words(StrEnum):
         word._value_ = value
         return word
 
+    @property
+    def is_known(self) -> bool:
+        """False for a word of a newer release."""
+        return self in tuple(type(self))
+
 
 def read_word(kind: type[Word], value: str, field: str) -> Word:
     """The member with this value. Raises Invalid, which names the field and the possible values."""

@@ -16,6 +16,7 @@ from everturn.domain.messages import (
     Attachment,
     Call,
     Message,
+    NewerPart,
     Outcome,
     Reasoning,
     Result,
@@ -216,6 +217,8 @@ def _shape_part(
             return (_show_attachment(part, abilities, files),)
         case Summary():
             return (Text("What was said before, in short:\n" + part.text),)
+        case NewerPart():
+            return ()
         case _:
             return (part,)
 

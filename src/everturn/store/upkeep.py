@@ -23,6 +23,7 @@ from everturn.store.scripts.queries.turns import (
     TURN_LAST_POSITION,
     TURN_STATES,
     TURNS_TO_PRUNE,
+    PrunableTurn,
 )
 from everturn.store.scripts.queries.upkeep import LISTS_DIFFER, ORPHANS, TAILS_BEHIND, TOTALS, USAGE_ROWS
 from everturn.store.scripts.rows import crc_of, damaged_event, known_kinds, session_of, usage_of
@@ -53,6 +54,8 @@ class Upkeep:
         self._disk = disk
         self._search = search
         self._copy_database = copy_database
+        # Turns that only a newer version prunes. Without them, each look would begin with a write.
+        self._newer_turns: frozenset[int] = frozenset()
 
     async def check(self) -> list[Finding]:
         found = await self._db.read(_check)
@@ -73,9 +76,11 @@ class Upkeep:
 
     async def prune(self, *, older_than_ms: int, limit: int = 200) -> int:
         before = self._db.clock.now_ms() - older_than_ms
-        if not await self._db.read(_prunable, before):  # guard: a03
+        if not await self._db.read(_prunable, before, self._newer_turns):  # guard: a03
             return 0
-        return await self._db.write(_prune, before, limit)
+        count, newer = await self._db.write(_prune, before, limit, self._newer_turns)
+        self._newer_turns |= newer
+        return count
 
     async def backup(self, target: Path) -> Path:
         """Database in one read transaction, then the bytes it names, which no worker deletes meanwhile."""
@@ -224,36 +229,45 @@ def _repair_titles(tx: Tx) -> Script[None]:
             yield from put_title(tx, row.session_no, wanted)
 
 
-def _prunable(tx: Tx, before: int) -> Script[bool]:
-    return bool((yield q("turns_to_prune", before, 1)))
+def _prunable(tx: Tx, before: int, newer: frozenset[int]) -> Script[bool]:
+    return bool((yield from _to_prune(before, 1, newer)))
 
 
-def _prune(tx: Tx, before: int, limit: int) -> Script[int]:
+def _to_prune(before: int, limit: int, newer: frozenset[int]) -> Script[list[PrunableTurn]]:
+    rows = yield from TURNS_TO_PRUNE.all(before, limit + len(newer))
+    return [turn for turn in rows if turn.turn_no not in newer][:limit]
+
+
+def _prune(
+    tx: Tx, before: int, limit: int, known_newer: frozenset[int]
+) -> Script[tuple[int, frozenset[int]]]:
     """Delete the events of ended turns whose messages hold everything that is worth keeping, and all but
-    the last of their checkpoints."""
-    turns = yield from TURNS_TO_PRUNE.all(before, limit)
+    the last of their checkpoints. Return how many turns there were, and those for a newer version (G04)."""
+    turns = yield from _to_prune(before, limit, known_newer)
     if tx.dialect == "postgresql":
         # Looked at again under the locks: late events that came meanwhile would be pruned before they are
         # threaded in, and the next read would fold an empty journal over the answer.
         locked = sorted({turn.session_no for turn in turns})
         for session_no in locked:
             yield q("session_lock_no", session_no)
-        turns = [t for t in (yield from TURNS_TO_PRUNE.all(before, limit)) if t.session_no in locked]
-    count = 0
+        again = yield from _to_prune(before, limit, known_newer)
+        turns = [turn for turn in again if turn.session_no in locked]
+    count, newer = 0, set()
     for turn in turns:
         last = yield from TURN_LAST_POSITION.only(turn.session_no, turn.first_position, turn.turn_no)
         if last is not None:
             place = (turn.session_no, turn.first_position, last, turn.turn_no)
-            if (yield from EVENTS_OTHER_KIND.first(*place, known_kinds(tx.dialect))):
-                continue  # a newer version wrote it and knows what of it is worth keeping (G04)
+            if (yield from EVENTS_OTHER_KIND.first(*place, known_kinds(tx.dialect))):  # guard: g04
+                newer.add(turn.turn_no)  # a newer version knows what of it is worth keeping
+                continue
             yield q("events_prune", turn.session_no, turn.first_position, last, turn.turn_no)
             yield q("session_pruned", turn.session_no, last)
         yield q("turn_pruned", turn.turn_no)
-        yield from thin_checkpoints(turn.turn_no)
+        yield from thin_checkpoints(turn.turn_no)  # guard: e04
         yield q("writers_delete", turn.turn_no)
         count += 1
     tx.probe.pass_by(Moment.PRUNED)
-    return count
+    return count, frozenset(newer)
 
 
 def _stats(tx: Tx) -> Script[JsonObject]:

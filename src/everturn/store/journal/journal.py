@@ -81,7 +81,7 @@ class Journal:
             self._hub.unfollow(session_id, follower)
 
     async def of_newer_kinds(self, owner: str, session_id: str) -> list[Event]:
-        return await self._db.read(_of_newer_kinds, owner, session_id)
+        return await self._db.read(of_newer_kinds, owner, session_id)
 
     async def deliver_late(self, turn_id: str, epoch: int, events: Sequence[Event]) -> int:
         return await self._db.write(deliver_late, turn_id, epoch, tuple(events))
@@ -138,7 +138,7 @@ def _after(tx: Tx, owner: str, session_id: str, position: int, limit: int) -> Sc
     return events
 
 
-def _of_newer_kinds(tx: Tx, owner: str, session_id: str) -> Script[list[Event]]:
+def of_newer_kinds(tx: Tx, owner: str, session_id: str) -> Script[list[Event]]:
     session = yield from get_session(tx, owner, session_id)
     rows = yield from EVENTS_NEWER.all(session.no, known_kinds(tx.dialect))
     turn_ids = yield from _turn_ids(session, rows)
@@ -252,7 +252,7 @@ def _recover_turn(
 ) -> Script[bool]:
     if turn.is_late:
         yield from ahead.catch_up(session, turn)
-        if ahead.has_unknown:
+        if ahead.has_unknown:  # guard: g04
             return False  # left for a newer version, whose fold loses nothing (G04)
     if turn.is_late and turn.state is not TurnState.INTERRUPTED:  # guard: c09
         # Another worker has resumed and ended the turn: this is an attempt that was abandoned (C09).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 import msgspec
 
@@ -12,7 +13,8 @@ from everturn.domain.checkpoints import FilesInDoubt
 from everturn.domain.errors import JournalCorrupt
 from everturn.domain.events import KINDS, Event
 from everturn.domain.ids import message_id
-from everturn.domain.messages import AnyPart, Message, Result, Role, Summary, Text
+from everturn.domain.json_types import JsonObject
+from everturn.domain.messages import AnyPart, Message, NewerPart, Result, Role, Summary, Text
 from everturn.domain.sessions import Session, SessionKind
 from everturn.domain.turns import Bar, Failure, Recovery, Turn, TurnKind, TurnState, Usage
 from everturn.store.scripts.queries.events import EventColumns
@@ -29,8 +31,12 @@ _tags: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, .
 _parts: msgspec.json.Decoder[tuple[tuple[int, ...], tuple[AnyPart, ...]]] = msgspec.json.Decoder(
     tuple[tuple[int, ...], tuple[AnyPart, ...]]
 )
+_newer_parts: msgspec.json.Decoder[tuple[tuple[int, ...], tuple[JsonObject, ...]]] = msgspec.json.Decoder(
+    tuple[tuple[int, ...], tuple[JsonObject, ...]]
+)
 
 _FIRST_WORDS_CHARS = 160
+_WITH_WORDS = ("text", "result", "summary")
 _IS_STEERING = 1
 _IS_RECOVERED = 2
 _IS_IMPORTED = 4
@@ -233,12 +239,27 @@ def message_columns(message: Message) -> tuple[int, str, bytes | None]:
     words: list[str] = []
     rest: list[AnyPart] = []
     for part in parts:
-        if isinstance(part, (Text, Result, Summary)) and not getattr(part, "is_abandoned", False):
-            words.append(part.text)
-            rest.append(msgspec.structs.replace(part, text=""))
-        else:
-            rest.append(part)
+        said = _words_of(part)
+        if said is not None:
+            words.append(said)
+        rest.append(part if said is None else _with_words(part, ""))
     return flags, "\n".join(words), _json.encode(([len(word) for word in words], rest))
+
+
+def _words_of(part: AnyPart | NewerPart) -> str | None:
+    """What of a part is in the column ``text``; None if nothing is."""
+    if isinstance(part, NewerPart):  # of a type with words, it holds a value that is newer
+        has_words = part.get("type") in _WITH_WORDS and not part.get("is_abandoned")
+        return str(part.get("text", "")) if has_words else None
+    if isinstance(part, (Text, Result, Summary)) and not getattr(part, "is_abandoned", False):
+        return part.text
+    return None
+
+
+def _with_words(part: AnyPart | NewerPart, text: str) -> AnyPart:
+    if isinstance(part, NewerPart):
+        return cast(AnyPart, NewerPart(part, text=text))
+    return msgspec.structs.replace(part, text=text)
 
 
 def message_of(row: MessageColumns | PagedMessage, turn_id: str) -> Message:
@@ -260,18 +281,34 @@ def message_of(row: MessageColumns | PagedMessage, turn_id: str) -> Message:
 def _parts_of(text: str, packed: bytes | None) -> tuple[AnyPart, ...]:
     if packed is None:
         return (Text(text),)
-    lengths, rest = _parts.decode(packed)
+    try:
+        lengths, rest = _parts.decode(packed)
+    except msgspec.ValidationError:
+        lengths, rest = _with_newer(packed)
     remaining = iter(lengths)
     start = 0
     parts: list[AnyPart] = []
     for part in rest:
-        if isinstance(part, (Text, Result, Summary)) and not getattr(part, "is_abandoned", False):
-            end = start + next(remaining)
-            parts.append(msgspec.structs.replace(part, text=text[start:end]))
-            start = end + 1
-        else:
+        if _words_of(part) is None:
             parts.append(part)
+        else:
+            end = start + next(remaining)
+            parts.append(_with_words(part, text[start:end]))
+            start = end + 1
     return tuple(parts)
+
+
+def _with_newer(packed: bytes) -> tuple[tuple[int, ...], tuple[AnyPart, ...]]:
+    """The parts of a message, of which some are of types that only a newer version knows (G04)."""
+    lengths, stored = _newer_parts.decode(packed)
+    return lengths, tuple(map(_part_of, stored))
+
+
+def _part_of(stored: JsonObject) -> AnyPart:
+    try:
+        return cast(AnyPart, msgspec.convert(stored, AnyPart))
+    except msgspec.ValidationError:
+        return cast(AnyPart, NewerPart(stored))
 
 
 # --- events -----------------------------------------------------------------------------------------
@@ -358,6 +395,12 @@ def ask_body(ask: Ask) -> str:
     return to_json(
         AskBody(ask.text, ask.choices, ask.name, ask.arguments, ask.digest, ask.label, ask.edited, ask.files)
     )
+
+
+def with_edited(body: str, edited: str) -> str:
+    """The body of an ask with changed arguments. What else is in it stays as it is, also what a newer version
+    wrote (G04)."""
+    return to_json({**msgspec.json.decode(body, type=JsonObject), "edited": edited})
 
 
 def ask_of(row: AskColumns) -> Ask:

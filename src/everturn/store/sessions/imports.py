@@ -126,7 +126,7 @@ def import_session(
     )
     yield from put_title(tx, session_no, title_text(asked.title, asked.tags))
     yield q("tail_set", session_no, asked.updated_at, int(asked.archived))
-    yield from _import_events(session, numbers, imported.events)
+    yield from import_events(session, numbers, imported.events)
     yield from _import_files(tx, session, numbers, imported.files, keeps_ids=not renamed)
     if imported.purge_at is not None:
         yield q("session_kind", session_no, SessionKind.EPHEMERAL.value)
@@ -158,7 +158,7 @@ def _import_files(
             yield q("workspace_import", session.no, number, made.tree, EMPTY_TREE)
 
 
-def _import_events(session: SessionRow, numbers: Mapping[str, int], events: Sequence[Event]) -> Script[None]:
+def import_events(session: SessionRow, numbers: Mapping[str, int], events: Sequence[Event]) -> Script[None]:
     """Keep events of a newer version for it, in their order."""
     if not events:
         return

@@ -16,6 +16,7 @@ from everturn.domain.sessions import Page, Session
 from everturn.domain.store_values import Accepted, Request, TranscriptPage
 from everturn.domain.turns import ENDED, Turn, TurnKind
 from everturn.domain.working_copies import MoveFiles
+from everturn.store.journal.journal import of_newer_kinds
 from everturn.store.scripts.common import (
     add_change_event,
     bump,
@@ -60,7 +61,13 @@ from everturn.store.scripts.rows import (
 )
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.import_numbers import refuse_event_numbers
-from everturn.store.sessions.imports import Imported, import_session, refuse_broken, rename_covered
+from everturn.store.sessions.imports import (
+    Imported,
+    import_events,
+    import_session,
+    refuse_broken,
+    rename_covered,
+)
 from everturn.store.sessions.targets import redo_target, select_target, turn_in, undo_target
 from everturn.store.sessions.titles import copy_title, needle_of, origin_title, put_title, title_text
 from everturn.store.turn_files import files_of_turns
@@ -141,7 +148,8 @@ class Transcript:
         *,
         files: MoveFiles | None = None,
     ) -> Session:
-        return await self._db.write(_branch, owner, session_id, turn_id, request, files)
+        newer = await self._db.read(of_newer_kinds, owner, session_id)
+        return await self._db.write(_branch, owner, session_id, _Branched(turn_id, files, newer), request)
 
     async def import_session(
         self,
@@ -400,14 +408,16 @@ def _retry(tx: Tx, owner: str, session_id: str, asked: _Retried, request: Reques
 # --- copying ------------------------------------------------------------------------------------------
 
 
-def _branch(
-    tx: Tx,
-    owner: str,
-    session_id: str,
-    turn_id: str | None,
-    request: Request,
-    files: MoveFiles | None = None,
-) -> Script[Session]:
+class _Branched(msgspec.Struct, frozen=True):
+    """What a branch takes along. ``newer``: events that the messages do not tell of, for a newer version."""
+
+    turn_id: str | None
+    files: MoveFiles | None
+    newer: Sequence[Event]
+
+
+def _branch(tx: Tx, owner: str, session_id: str, branched: _Branched, request: Request) -> Script[Session]:
+    turn_id = branched.turn_id
     digest = digest_of("branch", turn_id)
     session = yield from locked_shown_session(tx, owner, session_id)
     before = yield from find_answer(session, request, digest)
@@ -436,7 +446,9 @@ def _branch(
     head = yield from TURN.only(ids[-1])
     numbers = {turn.id: turn.turn_no for turn in (yield from TURN_IDS.all(copy.no, 0, _NEWEST))}
     turns = {old: numbers[new] for old, new in new_ids.items()}
-    yield from branch_files(tx, session, copy, turns, files)
+    yield from branch_files(tx, session, copy, turns, branched.files)
+    by_id = {old.id: turns[old.turn_no] for old in found if old.turn_no in turns}
+    yield from import_events(copy, by_id, [event for event in branched.newer if event.turn_id in by_id])
     yield q("session_head", copy.no, head.turn_no, None, 0)
     yield q("session_recount", copy.no)
     yield q("session_said", copy.no, 0, session.session.preview)

@@ -411,9 +411,9 @@ ORDER BY t.ended_at LIMIT $2
 SELECT max(e.position) FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.turn_no = $3
 
 -- name: events_other_kind
--- Whether a turn holds an event of a kind that this version does not know.
-SELECT 1 FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.position <= $3 AND e.turn_no = $4
-  AND {other_kind:$5} LIMIT 1
+-- Whether an event that would be pruned with a turn is of a kind that this version does not know.
+SELECT 1 FROM events e WHERE e.session_no = $1 AND e.position >= $2 AND e.position <= $3
+  AND (e.turn_no = $4 OR e.turn_no IS NULL) AND {other_kind:$5} LIMIT 1
 
 -- name: events_newer
 SELECT {event_columns} FROM events e WHERE e.session_no = $1 AND {other_kind:$2} ORDER BY e.position
@@ -765,7 +765,7 @@ WHERE t.id {in_list:$1} AND c.epoch > 0 ORDER BY c.checkpoint_no
 
 -- name: checkpoint_thin
 DELETE FROM checkpoints WHERE checkpoint_no = $1
-  AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.checkpoint_no = checkpoints.checkpoint_no)
+  AND NOT EXISTS (SELECT 1 FROM workspaces w WHERE w.checkpoint_no = checkpoints.checkpoint_no) -- guard: e04
 
 -- name: checkpoint_merge
 UPDATE checkpoints SET before = $2, body = $3 WHERE checkpoint_no = $1
@@ -779,7 +779,9 @@ SELECT checkpoint_no, tree, before, id FROM checkpoints WHERE checkpoint_no > $1
 SELECT sha256, size, touched_at FROM blobs WHERE sha256 {in_list:$1} AND marked_at IS NULL AND damaged_at IS NULL
 
 -- name: blobs_touch
-UPDATE blobs SET touched_at = $2 WHERE sha256 {in_list:$1} AND marked_at IS NULL RETURNING sha256
+UPDATE blobs SET touched_at = $2 WHERE sha256 {in_list:$1}
+  AND marked_at IS NULL -- guard: g02
+RETURNING sha256
 
 -- name: blob_place
 SELECT b.size, b.pack, p.place, p.path, b.start, b.checksums FROM blobs b JOIN packs p ON p.id = b.pack
@@ -822,7 +824,9 @@ SELECT sha256, size FROM blobs WHERE pack = $1
 SELECT sha256 FROM blobs WHERE sha256 > $1 AND touched_at < $2 AND marked_at IS NULL ORDER BY sha256 LIMIT $3
 
 -- name: blobs_mark
-UPDATE blobs SET marked_at = $3 WHERE sha256 {in_list:$1} AND touched_at < $2 AND marked_at IS NULL RETURNING sha256
+UPDATE blobs SET marked_at = $3 WHERE sha256 {in_list:$1} AND marked_at IS NULL
+  AND touched_at < $2 -- guard: g02
+RETURNING sha256
 
 -- name: blobs_marked
 SELECT sha256 FROM blobs WHERE sha256 > $1 AND marked_at IS NOT NULL ORDER BY sha256 LIMIT $2
@@ -860,7 +864,9 @@ SELECT count(*) FROM packs WHERE place = $1 AND sealed_at IS NOT NULL
 INSERT INTO packs (id, place, path, size, created_at) VALUES ($1, $2, $3, 0, $4)
 
 -- name: pack_seal
-UPDATE packs SET size = $2, sealed_at = $3 WHERE id = $1 AND sealed_at IS NULL AND marked_at IS NULL RETURNING id
+UPDATE packs SET size = $2, sealed_at = $3 WHERE id = $1 AND sealed_at IS NULL
+  AND marked_at IS NULL -- guard: g02
+RETURNING id
 
 -- name: pack_age
 -- A pack is as old as the oldest that its blobs were moved from.

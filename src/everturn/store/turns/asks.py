@@ -18,7 +18,7 @@ from everturn.store.scripts.queries.turns import (
     WRITER,
     ExpiredAsk,
 )
-from everturn.store.scripts.rows import ask_body, ask_of
+from everturn.store.scripts.rows import ask_body, ask_of, with_edited
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns import endings
 
@@ -104,7 +104,9 @@ def _answer(tx: Tx, owner: str, ask_id: str, given: _GivenAnswer) -> Script[Ask]
     if edited is not None:
         _refuse_edit(ask, answer)
         ask = msgspec.structs.replace(ask, edited=edited)
-    yield q("ask_answer", ask_id, answer, by, tx.now, ask_body(ask))
+    row = yield from ASK.only(ask_id, owner)
+    body = row.body if edited is None else with_edited(row.body, edited)
+    yield q("ask_answer", ask_id, answer, by, tx.now, body)
     writer = yield from WRITER.first(turn.no, turn.turn.epoch)
     number = (writer.number if writer else 0) + 1
     yield from add_events(tx, session, turn, turn.turn.epoch, number, [_event(ask, answer, by)])

@@ -55,6 +55,7 @@ class Wanted(msgspec.Struct, frozen=True):
     machines: str
     session_id: str | None = None
     without_owners: tuple[str, ...] = ()
+    without_turns: frozenset[int] = frozenset()  # what this version cannot run (G04)
 
 
 def find_claimable(tx: Tx, limit: int, wanted: Wanted) -> Script[list[tuple[int, int]]]:
@@ -64,46 +65,55 @@ def find_claimable(tx: Tx, limit: int, wanted: Wanted) -> Script[list[tuple[int,
         only = yield from SESSION_NO_OF_ID.first(wanted.session_id)
         if only is None:
             return []
-    is_choosy = only is not None or bool(wanted.without_owners)
+    is_choosy = only is not None or bool(wanted.without_owners or wanted.without_turns)
     found = [
         (turn.session_no, turn.turn_no)
         for turn in (yield from CLAIMABLE.all(10_000 if is_choosy else limit, wanted.machines))
-        if turn.owner not in wanted.without_owners and (only is None or turn.session_no == only)
+        if turn.owner not in wanted.without_owners
+        and turn.turn_no not in wanted.without_turns
+        and (only is None or turn.session_no == only)
     ]
     return found[:limit]
 
 
-def claim(tx: Tx, worker: str, limit: int, wanted: Wanted) -> Script[list[Claim]]:
+def claim(tx: Tx, worker: str, limit: int, wanted: Wanted) -> Script[tuple[list[Claim], frozenset[int]]]:
+    """The claims, and the numbers of the turns that this version cannot run (G04)."""
     if tx.dialect == "postgresql" and (yield from WORKER_CLAIMS.first(worker)) == 0:
-        return []  # its lease expired and its turns were taken: it must find that out before it claims others
+        # Its lease expired and its turns were taken: it must find that out before it claims others.
+        return [], frozenset()
     claims: list[Claim] = []
+    refused: set[int] = set()
     tried: set[int] = set()
     while True:
         count = limit - len(claims) + len(tried)
         candidates = yield from find_claimable(tx, count, wanted)
         sessions = sorted({session_no for session_no, _ in candidates} - tried)
         tried.update(sessions)
-        found, was_refused = yield from _claim_in(tx, worker, sessions, wanted.machines)
+        found, newly_refused = yield from _claim_in(tx, worker, sessions, wanted.machines)
         claims += found
-        if not was_refused or len(claims) >= limit:
-            return claims
+        refused |= newly_refused
+        if len(found) == len(sessions) or len(claims) >= limit:
+            return claims, frozenset(refused)
 
 
 def _claim_in(
     tx: Tx, worker: str, sessions: Sequence[int], machines: str
-) -> Script[tuple[list[Claim], bool]]:
-    """Claim the next turn of each session, and say whether one could not be run here."""
+) -> Script[tuple[list[Claim], set[int]]]:
+    """Claim the next turn of each session, and say which ones this version cannot run."""
     claims: list[Claim] = []
-    was_refused = False
+    refused: set[int] = set()
     for session_no in sessions:
         if tx.dialect == "postgresql" and not (yield q("session_lock_skip", session_no)):
             continue  # another worker is writing this session; its next look will find the turn
         turn_no = yield from CLAIMABLE_IN_SESSION.first(session_no, machines)
-        claim = None if turn_no is None else (yield from take(tx, worker, session_no, turn_no))
+        if turn_no is None:
+            continue
+        claim = yield from take(tx, worker, session_no, turn_no)
         if claim is not None:
             claims.append(claim)
-        was_refused = was_refused or claim is None
-    return claims, was_refused
+        elif (yield from CLAIMABLE_IN_SESSION.first(session_no, machines)) == turn_no:
+            refused.add(turn_no)  # only a newer version can run it; one that is damaged was given up
+    return claims, refused
 
 
 def take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | None]:
@@ -121,8 +131,10 @@ def take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | N
     except JournalCorrupt as damage:
         yield from _give_up_damaged(tx, session, turn, damage)
         return None
-    if any(map(_is_newer, journal)):
+    if any(map(_is_newer, journal)):  # guard: g04
         return None  # a newer version began it and goes on with it (G04)
+    if not turn.turn.kind.is_known:  # guard: g04
+        return None
     if turn.state is TurnState.INTERRUPTED:
         # Its messages were folded at the interruption; the turn is live again and is folded again at its end.
         yield from delete_answers(tx, session, turn.no)  # guard: c08

@@ -26,6 +26,8 @@ class Turns:
         # On SQLite there is one machine: it may claim every turn.
         self._machines = f"{machine.id}@%" if machine.id else ANY_MACHINE
         self._text_bytes_max = text_bytes_max
+        # What only a newer version can run. Without them, each look for work would begin with a write (A03).
+        self._refused: frozenset[int] = frozenset()
 
     async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
         check_submission(submission, self._text_bytes_max)
@@ -72,11 +74,13 @@ class Turns:
         without_owners: Sequence[str] = (),
     ) -> list[Claim]:
         # Looking first costs no write transaction when there is nothing to do (A03).
-        wanted = claims.Wanted(self._machines, session_id, tuple(without_owners))
+        wanted = claims.Wanted(self._machines, session_id, tuple(without_owners), self._refused)
         found = await self._db.read(claims.find_claimable, limit, wanted)
         if not found:  # guard: a03
             return []
-        return await self._db.write(claims.claim, worker, limit, wanted)
+        claimed, refused = await self._db.write(claims.claim, worker, limit, wanted)
+        self._refused |= refused
+        return claimed
 
     async def find_lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
         """Those of the held (turn, epoch) that this worker no longer holds."""
