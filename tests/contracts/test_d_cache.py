@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from everturn.domain import events as ev
+from everturn.domain.errors import NotFound
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.domain.sessions import NewSession, Session, SessionPatch
@@ -317,6 +318,15 @@ async def test_d06_turns_of_two_sessions_at_once_on_one_agent_do_not_mix(
             (result,) = [m for m in await h.messages(session) if m.role is Role.TOOL]
             assert session.id in str(result.parts)
         assert builds(h) == 1
+
+
+async def test_d06_a_turn_is_not_repeated_or_shown_in_another_session(store: Store) -> None:
+    held = await acting.answered(store, (await acting.new_session(store)).id, "for a", "A")
+    other = await acting.answered(store, (await acting.new_session(store)).id, "for b", "B")
+    for act in (store.transcript.retry, store.transcript.select, store.transcript.branch):
+        with pytest.raises(NotFound):
+            await act(acting.ME, other.session.id, held.turn.id, Request())
+    assert await acting.words(store, other.session.id) == ["for b", "B"]
 
 
 # --- D07, D08: pending entries and old ones --------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from everturn.domain.checkpoints import Cause, ChangeKind, Checkpoint
 from everturn.domain.errors import DiskFull
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
+from everturn.domain.sessions import NewSession
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.domain.trees import Reason, decode_tree
 from everturn.domain.turns import TurnState
@@ -219,6 +221,23 @@ async def test_e01_a_lost_index_records_the_same_tree(
     async with open_harness(store, [CallTool("idle")], "done", **again) as h:
         turn = await h.run(session)
     assert await store.checkpoints.of_turn(OWNER, turn.id) == []
+
+
+async def test_e01_an_index_that_no_checkpoint_keeps_true_is_not_believed(
+    store: Store, workspace: Path, tmp_path: Path
+) -> None:
+    """Its files were recorded on another machine since, and the bytes it lists may have been collected."""
+    session = await store.sessions.create(OWNER, NewSession())
+    recorder = Recorder(store, tmp_path / "indexes", FilesSettings())
+    (workspace / "kept.txt").write_text("as it was")
+    os.utime(workspace / "kept.txt", (1, 1))
+    seen = await recorder.look(session, workspace)
+    await recorder.remember(session.id, seen.folder)
+    for _ in range(2):
+        await store.blobs.collect(grace_ms=-60_000, wait_ms=-60_000)
+    made = await recorder.save(session, workspace)
+    assert made is not None
+    assert await content(store, made.tree) == {"kept.txt": b"as it was"}
 
 
 async def test_e01_the_index_goes_with_its_session(

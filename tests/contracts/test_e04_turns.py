@@ -26,6 +26,7 @@ from everturn.store import Store
 from everturn.testing import FakeClock
 from tests.acting import ME, answer, append, complete, new_session, start
 from tests.checkpoints import put_tree
+from tests.conftest import RunSql
 
 pytestmark = pytest.mark.anyio
 DAY_MS = 86_400_000
@@ -195,6 +196,22 @@ async def test_e04_what_the_workspace_holds_is_kept_whatever_its_place(
     assert saved is not None
     assert (own.tree, of_user.id, of_user.before) == (trees[-1], saved.id, trees[-1])
     assert (await store.checkpoints.last(ME, session.id)) == of_user
+
+
+async def test_e04_the_checkpoint_that_the_workspace_holds_is_not_thinned(
+    store: Store, clock: FakeClock, run_sql: RunSql
+) -> None:
+    session = await new_session(store)
+    turn, _ = await worked(store, session.id)
+    first, *_ = await store.checkpoints.of_turn(ME, turn)
+    await run_sql(
+        f"UPDATE workspaces SET checkpoint_no = (SELECT checkpoint_no FROM checkpoints WHERE id = '{first.id}')"
+    )
+    await clock.advance(2 * DAY_MS / 1000)
+    await store.upkeep.prune(older_than_ms=DAY_MS)
+    last = await store.checkpoints.last(ME, session.id)
+    assert last is not None
+    assert last.id == first.id
 
 
 async def test_e04_what_a_restore_replaced_is_kept(store: Store, clock: FakeClock) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from everturn.domain.blobs import Blobs
 from everturn.domain.clock import SystemClock
-from everturn.domain.errors import BlobMissing, Retry
+from everturn.domain.errors import BlobDamaged, BlobMissing, Retry
 from everturn.domain.probe import Moment
 from everturn.store import Store, StoreSettings, open_store
 from everturn.store.blobs.object_packs import MARKER
@@ -139,6 +140,59 @@ async def test_g02_a_blob_that_is_named_after_it_was_marked_is_not_lost(
     await collect_all(store.blobs, clock)
     assert await read_all(store.blobs, sha256) == data
     assert await store.blobs.find([sha256]) == {sha256: size}
+
+
+def act_after(
+    monkeypatch: pytest.MonkeyPatch, store: Store, query: str, act: Callable[[], Awaitable[object]]
+) -> None:
+    """Do something once between the first read of this name in the store and what follows it."""
+    real_read = store.database.read
+    waiting = [act]
+
+    async def read(script: Callable[..., Any], *args: Any) -> Any:
+        found = await real_read(script, *args)
+        if script.__name__ == query and waiting:
+            await waiting.pop()()
+        return found
+
+    monkeypatch.setattr(store.database, "read", read)
+
+
+async def test_g02_a_blob_that_is_found_when_it_is_about_to_be_marked_stays(
+    store: Store, open_another: OpenAnother, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = await open_another()
+    sha256 = (await store.blobs.put(b"used again")).sha256
+    await clock.advance(2 * DAY_S)
+    act_after(monkeypatch, collector, "_to_mark", lambda: store.blobs.find([sha256]))
+    assert (await collector.blobs.collect()).marked == 0
+    assert await store.blobs.find([sha256]) == {sha256: 10}
+
+
+async def test_g02_a_blob_that_is_marked_when_it_is_about_to_be_found_counts_as_missing(
+    store: Store, open_another: OpenAnother, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collector = await open_another()
+    sha256 = (await store.blobs.put(b"used again")).sha256
+    await clock.advance(2 * DAY_S)
+    act_after(monkeypatch, store, "_find", collector.blobs.collect)
+    assert await store.blobs.find([sha256]) == {}
+
+
+async def test_g02_a_damaged_blob_that_is_named_after_it_was_marked_is_not_deleted(
+    store: Store, clock: FakeClock
+) -> None:
+    """It cannot be moved. Deleting it would also delete what is left for a repair."""
+    names: set[str] = set()
+    store.blobs.add_roots(naming(names))
+    sha256 = (await store.blobs.put(b"damaged")).sha256
+    await clock.advance(2 * DAY_S)
+    assert (await store.blobs.collect()).marked == 1
+    names.add(sha256)
+    await damage_byte(store, sha256)
+    await collect_all(store.blobs, clock)
+    with pytest.raises(BlobDamaged):
+        await read_all(store.blobs, sha256)
 
 
 async def test_g02_a_reader_goes_on_when_its_bytes_are_moved_and_their_place_is_deleted(

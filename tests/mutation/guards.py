@@ -8,7 +8,7 @@ In Python, ``# guard: b05`` stands at the end of what it marks, and says with it
 - ``with`` is left out and its body stays; ``except`` catches nothing any more.
 
 In SQL, ``-- guard: b05`` marks a line that is left out. Several contracts may be named: each has to notice.
-``# guard: a07 postgresql`` is a guard that SQLite has no need of.
+``# guard: a07 postgresql`` is a guard that SQLite has no need of; the word comes last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_PYTHON = re.compile(r"#\s*guard:\s*((?:[a-g]\d\d\s*)+)(always|postgresql)?\s*$")
+_PYTHON = re.compile(r"#\s*guard:\s*((?:[a-g]\d\d\s*)+)(always)?\s*(postgresql)?\s*$")
 _SQL = re.compile(r"--\s*guard:\s*((?:[a-g]\d\d\s*)+)$")
 _BRANCHES = (ast.If, ast.While)
 _SIMPLE = (
@@ -89,7 +89,7 @@ def _in_python(file: str, text: str) -> Iterator[Mutant]:
             broken, before, after = _break(
                 tree, text, number, column, found[2] == "always", f"{file}:{number}"
             )
-            store = found[2] if found[2] == "postgresql" else ""
+            store = found[3] or ""
             for contract in found[1].split():
                 place = _function_at(tree, number)
                 yield Mutant(contract, file, place, number, before, after, broken, store)

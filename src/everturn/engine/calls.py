@@ -187,7 +187,7 @@ class Calls:
 
     async def _run(self, ready: _Ready) -> NewAsk | None:
         if not ready.tool.spec.reads_only:
-            await self._files.find_changes(ready.call.workspace)
+            await self._files.find_changes(ready.call.workspace)  # guard: e01
         await self._start([ready])
         return await self._perform(ready)
 
@@ -241,7 +241,7 @@ class Calls:
         # An error message can quote text from outside: names of files, the words of a plug-in's exception.
         is_untrusted = tool.spec.is_untrusted or result.outcome is Outcome.ERROR
         await self._finish(state, result, artifact=artifact, is_untrusted=is_untrusted, recorded=recorded)
-        await self._files.record_late()
+        await self._files.record_late()  # guard: e01
         if isinstance(trouble, Stopped):
             raise trouble
         return None
@@ -351,7 +351,7 @@ class Calls:
         if self._known_workspace is None:
             session = self._session
             folder = await self._services.toolbox.workspace(session.owner, session.id, session.project)
-            await self._files.arrive(folder)
+            await self._files.arrive(folder)  # guard: e05 postgresql
             self._known_workspace = folder
         return self._known_workspace
 

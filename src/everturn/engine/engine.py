@@ -376,7 +376,7 @@ class Engine:
 
     async def _finish_restores(self) -> None:
         """Finish what was being restored when the last process ended."""
-        if self.restorer is not None:
+        if self.restorer is not None:  # guard: e02
             for session_id, error in (await self.restorer.finish_all()).items():
                 _log.warning("files of %s: %s", session_id, error.message)
 

@@ -121,7 +121,7 @@ class TurnLoop:
         if self._services.restorer is None:
             return None
         try:
-            await self._services.restorer.finish(self._claim.session)
+            await self._services.restorer.finish(self._claim.session)  # guard: e02
         except (DiskFull, DiskReadOnly, StorageAway, WorkspaceUnreadable, WorkspaceUnwritable) as error:
             return error
         return None

@@ -145,7 +145,7 @@ class TurnWorkspace:
         self._has_called = True
         try:
             made = await self._recorder.record(self._claim, call.workspace, call.id)
-        except (Retry, Stopped) as error:
+        except (Retry, Stopped) as error:  # guard: e01
             self._is_current = False
             self._unrecorded = call
             return None, f"{text}\n[The changed files could not be recorded yet: {error.message}]"
@@ -174,7 +174,7 @@ class TurnWorkspace:
     async def in_doubt(self, call_id: str, workspace: Path) -> FilesInDoubt | None:
         """What the workspace shows about a call that started and never reported back. Nothing is rolled
         back. None if that is not recorded."""
-        await self.find_changes(workspace)
+        await self.find_changes(workspace)  # guard: e05
         session, recorder = self._claim.session, self._recorder
         last = await self._store.checkpoints.last(session.owner, session.id)
         if recorder is None or not self._is_current:
@@ -229,7 +229,7 @@ class TurnWorkspace:
 
     async def _go_back(self, recorder: Recorder, workspace: Path, files: FilesInDoubt) -> None:
         session, checkpoints = self._claim.session, self._store.checkpoints
-        await self._find(recorder, workspace)
+        await self._find(recorder, workspace)  # guard: e05
         last = await checkpoints.last(session.owner, session.id)
         before = last.tree if last is not None else EMPTY_TREE
         tree = EMPTY_TREE

@@ -109,7 +109,7 @@ class Checkpoints:
         """
         damaged: list[DamagedTree] = []
         async for hashes in self._named(damaged):
-            yield hashes
+            yield hashes  # guard: e01
         if not damaged:
             return
         by = max([await self._db.read(_stored_by, tree.sha256) for tree in damaged])
@@ -170,10 +170,10 @@ def _put(tx: Tx, new: NewCheckpoint) -> Script[Checkpoint]:
 def _save(tx: Tx, owner: str, session_id: str, new: NewSave) -> Script[Checkpoint | None]:
     session = yield from locked_shown_session(tx, owner, session_id)
     last = yield from CHECKPOINT_LAST.first(session.no)
-    if new.after != (last.id if last else None):
+    if new.after != (last.id if last else None):  # guard: e02
         return None
     row = yield from WORKING_COPY.first(session.no)
-    if row is not None and row.wanted is not None:
+    if row is not None and row.wanted is not None:  # guard: e02
         # What the scan has seen is neither the old version nor the new one.
         raise WrongState(f"The files of session {session_id} are being restored.", hint="Try again.")
     # The folder also holds what a turn that is under way has done: going back from it must leave that behind.
@@ -249,7 +249,7 @@ def _insert(
 def _get(tx: Tx, owner: str, session_id: str, checkpoint_id: str) -> Script[Checkpoint]:
     session = yield from shown_session(tx, owner, session_id)
     row = yield from CHECKPOINT.first(checkpoint_id)
-    if row is None or row.session_id != session.id:
+    if row is None or row.session_id != session.id:  # guard: e04
         raise NotFound("checkpoint", checkpoint_id)
     return checkpoint_of(row)
 

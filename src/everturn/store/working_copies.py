@@ -115,7 +115,7 @@ def _after_move(tx: Tx, owner: str, session_id: str, move: Move, turn_id: str | 
 
 def _files_at(session: SessionRow, head_no: int | None) -> Script[str | None]:
     """The tree that goes with a new head; None if the files stay as they are."""
-    if session.session.project is not None:
+    if session.session.project is not None:  # guard: e02
         return None  # a project's folder belongs to the user (E06)
     leaving, joining = yield from paths_apart(session.head_no, head_no)
     for turn_no in joining:
@@ -173,7 +173,7 @@ def _checked_plan(
     if wanted == now.tree:
         return None  # the turns made no difference
     plan = files.plan
-    if plan is None or plan.wanted != wanted or not _is_current(plan, now):
+    if plan is None or plan.wanted != wanted or not _is_current(plan, now):  # guard: e02
         raise PlanNeeded
     return plan
 
@@ -188,7 +188,7 @@ def _record_present(tx: Tx, session: SessionRow, plan: FilesPlan) -> Script[None
     now = yield from _working_copy(session)
     if plan.present != now.tree:
         place = CheckpointPlace(session.head_no, 0, Cause.FOUND)
-        yield from add_checkpoint(tx, session, place, now.tree, plan.present, plan.changes)
+        yield from add_checkpoint(tx, session, place, now.tree, plan.present, plan.changes)  # guard: e02
 
 
 def _want(
@@ -196,7 +196,7 @@ def _want(
 ) -> Script[None]:
     """Have the folder hold a tree of which the session has a checkpoint, or nothing."""
     number = yield from CHECKPOINT_OF_TREE.first(session.no, wanted)
-    yield q("working_copy_want", session.no, number, wanted, present, to_json(choices))
+    yield q("working_copy_want", session.no, number, wanted, present, to_json(choices))  # guard: e02
 
 
 def _keep_tree(
@@ -231,11 +231,11 @@ def branch_files(
     """
     rows = yield from CHECKPOINTS_TO_COPY.all(session.no)
     copied = [row for row in rows if row.turn_no is None or row.turn_no in turns]
-    yield Query("checkpoint_copy", many=[_copied_row(tx, copy, row, turns) for row in copied])
+    yield Query("checkpoint_copy", many=[_copied_row(tx, copy, row, turns) for row in copied])  # guard: e03
     if session.session.project is not None:
         return
     last_no = next(reversed(turns))
-    if last_no != session.head_no:
+    if last_no != session.head_no:  # guard: e03
         at = yield from checkpoint_at(copy, turns[last_no])
         tree = EMPTY_TREE if at is None else at.tree
     else:
@@ -246,7 +246,7 @@ def branch_files(
         changes = plan.changes if plan is not None and is_changed else Changes()
         yield from _keep_tree(tx, copy, turns[last_no], now.tree, tree, changes)
     if tree != EMPTY_TREE:
-        yield from _want(tx, copy, tree, EMPTY_TREE, {})
+        yield from _want(tx, copy, tree, EMPTY_TREE, {})  # guard: e03
 
 
 def _copied_row(

@@ -77,7 +77,7 @@ class Arrival:
             return None  # another task has brought them meanwhile
         seen = await self._recorder.look(session, workspace)
         if copy.wanted is None and copy.last is not None and await self._is_unknown(session, seen.tree):
-            copy = await self._keep_aside(session, copy, copy.last, seen)
+            copy = await self._keep_aside(session, copy, copy.last, seen)  # guard: e05 postgresql
             await self._probe.reach(Moment.FILES_PUT_ASIDE, session.id)
         brought = await self._restore(session, workspace, copy, seen.folder, report)
         await self._probe.reach(Moment.FILES_RESTORED, session.id)
@@ -90,7 +90,7 @@ class Arrival:
         )
         if announce is not None:
             await announce(arrived)
-        if not await self._settle(session, copy, brought):
+        if not await self._settle(session, copy, brought):  # guard: e05 postgresql
             raise WorkspaceUnreadable("The files of the session were recorded elsewhere meanwhile.")
         await self._recorder.remember(session.id, brought.after)
         return arrived

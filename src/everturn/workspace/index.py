@@ -74,7 +74,9 @@ def load_index(path: Path) -> Folder | None:
         stored = _decoder.decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None  # written by another version
-    return stored.root if stored.boot and stored.boot == boot_id() else distrust(stored.root)
+    if not stored.boot or stored.boot != boot_id():  # guard: e01
+        return distrust(stored.root)
+    return stored.root
 
 
 def save_index(path: Path, root: Folder) -> None:

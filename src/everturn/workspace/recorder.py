@@ -168,7 +168,7 @@ class Recorder:
     def _look(self, here: _Workspace, before: str) -> tuple[Folder | None, Folder, Changes | None]:
         """The index as it was, what the scan found, and what changed; None if nothing did."""
         known = self._indexes.get(here.session_id)
-        if known is not None and known.tree != before:
+        if known is not None and known.tree != before:  # guard: e01
             known = None  # no row keeps what it lists, or the workspace was recorded on another machine
         if known is None and before == EMPTY_TREE:
             known = EMPTY_FOLDER

@@ -116,7 +116,7 @@ class Restore:
         elif self._holds(folder, change.path, before):
             os.unlink(name, dir_fd=folder)
         else:
-            raise _Changed
+            raise _Changed  # guard: e02
         if change.after is None:
             self._result.done.append(change.path)
 
@@ -142,7 +142,7 @@ class Restore:
                 written.append(change)
                 self._attempt(change, self._write)
             # Before the renames: after a power cut no name may lead to a file that is half there.
-            self._sync()
+            self._sync()  # guard: e02
             for change in written:
                 if change.path not in self._result.kept:
                     self._attempt(change, self._rename)
@@ -174,7 +174,7 @@ class Restore:
 
     def _rename(self, change: Change) -> None:
         folder, name = self._folders.open_parent(change.path)
-        self._check(folder, change)
+        self._check(folder, change)  # guard: e02
         os.rename(temporary_name(change), name, src_dir_fd=folder, dst_dir_fd=folder)
         self._result.done.append(change.path)
 

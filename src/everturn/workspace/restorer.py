@@ -71,7 +71,7 @@ class ShownPlan(msgspec.Struct, frozen=True):
         """The plan with a choice for each conflict. Raises FilesConflict if one is missing."""
         chosen = {conflict.path: choices.of(conflict.path) for conflict in self.conflicts}
         open_ones = tuple(one for one in self.conflicts if chosen[one.path] is None)
-        if open_ones:
+        if open_ones:  # guard: e02
             raise FilesConflict(open_ones)
         kept = {path: choice for path, choice in chosen.items() if choice is not None}
         return msgspec.structs.replace(self.plan, choices=kept)

@@ -175,7 +175,7 @@ class Scan:
             return Entry(name, Kind.LEFT_OUT, reason=reason), None
         if is_folder:
             return Entry(name, Kind.FOLDER), None  # filled in when it has been scanned
-        if before is not None and before[1] == stamp_of(status):
+        if before is not None and before[1] == stamp_of(status):  # guard: e01
             return before
         return self._leaf(place.handle, name, None if before is None else before[0])
 
@@ -267,7 +267,7 @@ class Scan:
                     return None, None
                 entry = self._read(handle, name, status, before)
                 after = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                if entry is not None and stamp_of(after) == stamp_of(status):
+                if entry is not None and stamp_of(after) == stamp_of(status):  # guard: e01 always
                     return entry, self._believed(entry, status)
         except PermissionError:
             return Entry(name, Kind.LEFT_OUT, reason=Reason.UNREADABLE), ()
@@ -296,7 +296,7 @@ class Scan:
             return self._keep(Entry(name, Kind.LINK, 0, len(target), hash_bytes(target)), target, before)
         if not stat.S_ISREG(status.st_mode):
             return Entry(name, Kind.LEFT_OUT, reason=Reason.SPECIAL)
-        if status.st_size > self._limits.file_bytes_max:
+        if status.st_size > self._limits.file_bytes_max:  # guard: e01
             return Entry(name, Kind.LEFT_OUT, size=status.st_size, reason=Reason.TOO_LARGE)
         mode = status.st_mode & MODE_BITS
         if status.st_size > _WHOLE_BYTES_MAX:
@@ -309,7 +309,7 @@ class Scan:
         return self._keep(Entry(name, Kind.FILE, mode, len(data), hash_bytes(data)), data, before)
 
     def _keep(self, entry: Entry, data: bytes, before: Entry | None) -> Entry:
-        if before is None or before.sha256 != entry.sha256:
+        if before is None or before.sha256 != entry.sha256:  # guard: e01 always
             self._store(entry.sha256, data)
         return entry
 

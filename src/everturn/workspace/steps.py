@@ -42,7 +42,7 @@ def find_steps(load: Load, copy: WorkingCopy, seen: str, wanted: str) -> Steps:
             continue  # nothing of it would be lost
         if copy.choices.get(shown(change.path)) is FilesChoice.KEEP:
             kept[change.path] = _CHOSEN
-        elif change.path in since:
+        elif change.path in since:  # guard: e02
             kept[change.path] = _CHANGED
     staying = [*kept, *copies]
     left = [one for one in changes if one.path not in kept and not _removes_around(one, staying)]

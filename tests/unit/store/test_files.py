@@ -114,7 +114,7 @@ async def test_a_backup_holds_the_bytes_of_every_file_and_nothing_that_is_coming
         assert [path.name for path in target.iterdir()] == ["postgresql"]
 
 
-async def test_bytes_are_not_deleted_while_a_backup_is_made(
+async def test_g02_bytes_are_not_deleted_while_a_backup_is_made(
     store: Store, open_another: OpenAnother, clock: FakeClock
 ) -> None:
     sweeper = await open_another(probe=HoldingProbe())

@@ -48,7 +48,7 @@ def test_a_flipped_bit_is_noticed(root: Path, tmp_path: Path) -> None:
     assert load_index(tmp_path / "index") is None
 
 
-def test_after_a_restart_of_the_machine_every_file_is_hashed_once(
+def test_e01_after_a_restart_of_the_machine_every_file_is_hashed_once(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A power cut took the last bytes of a file, and its stamp says nothing of it."""

@@ -86,7 +86,7 @@ def test_read_only_folders_and_files_are_restored(root: Path, kept: KeptBytes) -
     assert plain(root) == content
 
 
-def test_a_file_that_was_changed_meanwhile_is_kept(root: Path, kept: KeptBytes) -> None:
+def test_e02_a_file_that_was_changed_meanwhile_is_kept(root: Path, kept: KeptBytes) -> None:
     for name in ("replaced", "deleted"):
         (root / name).write_text("second")
     present = scan(root, kept)
@@ -103,7 +103,7 @@ def test_a_file_that_was_changed_meanwhile_is_kept(root: Path, kept: KeptBytes) 
     }
 
 
-def test_a_file_that_is_changed_between_write_and_rename_is_kept(
+def test_e02_a_file_that_is_changed_between_write_and_rename_is_kept(
     root: Path, kept: KeptBytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "file").write_text("first")
@@ -137,7 +137,7 @@ def test_a_folder_that_became_a_link_is_not_followed(root: Path, tmp_path: Path,
     assert os.listdir(elsewhere) == ["file"]
 
 
-def test_what_a_checkpoint_left_out_is_never_touched(root: Path, kept: KeptBytes) -> None:
+def test_e02_what_a_checkpoint_left_out_is_never_touched(root: Path, kept: KeptBytes) -> None:
     limits = Limits(file_bytes_max=10)
     (root / "folder" / "node_modules").mkdir(parents=True)
     (root / "folder" / "node_modules" / "package").write_text("x")
@@ -151,7 +151,7 @@ def test_what_a_checkpoint_left_out_is_never_touched(root: Path, kept: KeptBytes
     assert (root / "folder" / "large").exists()
 
 
-def test_a_repeated_restore_finishes_what_was_cut_off(
+def test_e02_a_repeated_restore_finishes_what_was_cut_off(
     root: Path, kept: KeptBytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed after each call to the operating system in turn: the next attempt reaches the wanted content."""
@@ -215,7 +215,9 @@ def test_a_file_that_another_session_writes_in_the_folder_is_left_alone(root: Pa
     assert sorted(os.listdir(root)) == sorted(["file", writing])
 
 
-def test_files_are_synced_before_they_are_renamed_and_the_names_after(root: Path, kept: KeptBytes) -> None:
+def test_e02_files_are_synced_before_they_are_renamed_and_the_names_after(
+    root: Path, kept: KeptBytes
+) -> None:
     """After a power cut no name may lead to a file that is half there, and what was reported done is there."""
     (root / "file").write_text("first")
     wanted = scan(root, kept).tree

@@ -65,7 +65,7 @@ def test_everything_new_is_stored_with_one_call(root: Path) -> None:
     assert len(kept.calls) == 1
 
 
-def test_without_a_change_nothing_is_read_or_stored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_e01_without_a_change_nothing_is_read_or_stored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (root / "folder").mkdir()
     (root / "folder" / "file").write_text("one")
     first = scan(root, KeptBytes(), start_ns=LATER)
@@ -76,7 +76,7 @@ def test_without_a_change_nothing_is_read_or_stored(root: Path, monkeypatch: pyt
     assert kept.calls == []
 
 
-def test_only_what_changed_is_stored(root: Path) -> None:
+def test_e01_only_what_changed_is_stored(root: Path) -> None:
     for number in range(20):
         (root / f"{number}").mkdir()
         (root / f"{number}" / "file").write_text(str(number))
@@ -88,7 +88,26 @@ def test_only_what_changed_is_stored(root: Path) -> None:
     assert kept.calls == [3]  # the file, its folder and the root
 
 
-def test_a_touched_file_is_read_and_not_stored_again(root: Path) -> None:
+def test_e01_beside_a_new_file_the_others_are_not_read_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "old").write_text("one")
+    first = scan(root, KeptBytes(), start_ns=LATER)
+    (root / "new").write_text("two")
+    opened: list[object] = []
+    real_open = os.open
+
+    def note(path: bytes, *more: int, **names: int) -> int:
+        opened.append(path)
+        return real_open(path, *more, **names)
+
+    monkeypatch.setattr(os, "open", note)
+    scan(root, KeptBytes(), first, start_ns=LATER)
+    assert b"new" in opened
+    assert b"old" not in opened
+
+
+def test_e01_a_touched_file_is_read_and_not_stored_again(root: Path) -> None:
     (root / "file").write_text("one")
     first = scan(root, KeptBytes(), start_ns=LATER)
     os.utime(root / "file", ns=(1, 1))
@@ -97,7 +116,9 @@ def test_a_touched_file_is_read_and_not_stored_again(root: Path) -> None:
     assert kept.calls == []
 
 
-def test_a_change_that_leaves_size_and_times_alone_is_found_if_the_file_was_just_written(root: Path) -> None:
+def test_e01_a_change_that_leaves_size_and_times_alone_is_found_if_the_file_was_just_written(
+    root: Path,
+) -> None:
     """The kernel's clock has ticks of milliseconds: two writes can have one stamp."""
     (root / "file").write_text("one")
     first = scan(root, KeptBytes(), start_ns=os.stat(root / "file").st_ctime_ns)
@@ -160,7 +181,7 @@ def test_a_folder_that_becomes_a_link_during_the_scan_leads_nowhere(
     assert not any(b"do not read me" in data for data in kept.blobs.values())
 
 
-def test_a_file_that_changes_while_it_is_read_is_read_again(
+def test_e01_a_file_that_changes_while_it_is_read_is_read_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "file").write_text("one")
@@ -177,7 +198,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     assert kept.content(scan(root, kept).tree)[b"file"][2] == b"two, longer"
 
 
-def test_a_file_that_changes_each_time_is_left_out_and_listed(
+def test_e01_a_file_that_changes_each_time_is_left_out_and_listed(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "log").write_text("")
@@ -197,7 +218,7 @@ def test_a_file_that_changes_each_time_is_left_out_and_listed(
     assert kept.content(scan(root, kept, found, start_ns=LATER).tree) == plain(root)
 
 
-def test_a_file_over_the_limit_is_left_out_until_it_fits(root: Path) -> None:
+def test_e01_a_file_over_the_limit_is_left_out_until_it_fits(root: Path) -> None:
     limits = Limits(file_bytes_max=10)
     (root / "file").write_bytes(b"x" * 11)
     kept = KeptBytes()

@@ -159,7 +159,7 @@ class StoredBlobs:
     async def _find_again(self, sha256: str, place: BlobPlace, damage: _Damaged) -> BlobPlace:
         """Where the bytes are now. Raises BlobDamaged if they have not moved."""
         now = await self._find_place(sha256)
-        if now.pack == place.pack:
+        if now.pack == place.pack:  # guard: g02 always postgresql
             await self._db.write(_note_damage, sha256, place.pack)
             raise BlobDamaged(sha256, str(damage)) from damage
         return now
@@ -412,7 +412,7 @@ def _seal(tx: Tx, pack: str, size: int, entries: Sequence[_Entry]) -> Script[int
     )
     moved = [entry for entry in entries if entry.moved_from is not None]
     yield Query("blob_move", many=[(e.blob.sha256, e.moved_from, pack, e.start) for e in moved])
-    yield Query("pack_age", many=[(pack, origin) for origin in {e.moved_from for e in moved}])
+    yield Query("pack_age", many=[(pack, origin) for origin in {e.moved_from for e in moved}])  # guard: g02
     return (yield from BLOBS_IN_PACK.only(pack))
 
 

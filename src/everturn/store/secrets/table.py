@@ -99,7 +99,7 @@ class SecretsTable:
     async def refresh(self) -> None:
         try:
             stored = await self._db.read(_read)
-        except StoreAway:
+        except StoreAway:  # guard: g03 postgresql
             return  # the store reports it, and what is at hand is still right for this process
         if stored != self._stored:
             self._stored = stored
@@ -220,7 +220,7 @@ def _begin(tx: Tx, ring: KeyRing) -> Script[str]:
     if current is None:
         yield q("record_put", *_KEY, to_json(ring.first), tx.now)
         return ring.first
-    if current not in ring.ids:
+    if current not in ring.ids:  # guard: g03 postgresql
         raise _wrong_key(current, ring)
     return current
 
@@ -257,7 +257,7 @@ def _holds(ring: KeyRing, sealed: Sealed, text: str) -> bool:
 def _rotate(tx: Tx, ring: KeyRing) -> Script[Rotation]:
     yield from _begin(tx, ring)
     lacking = [held for held in (yield from _holders(tx)) if ring.first not in held.key_ids.split()]
-    if lacking:
+    if lacking:  # guard: g03 postgresql
         machines = ", ".join(sorted({held.machine for held in lacking}))
         raise WrongState(
             f"{len(lacking)} running {'server lacks' if len(lacking) == 1 else 'servers lack'} the new key "
@@ -268,7 +268,7 @@ def _rotate(tx: Tx, ring: KeyRing) -> Script[Rotation]:
     for row in (yield from SECRETS_ALL.all()):
         try:
             text = ring.open(_sealed(row)).reveal()
-        except SecretUnreadable:
+        except SecretUnreadable:  # guard: g03 postgresql
             left.append(row.name)
             continue
         yield from _put(tx, ring.seal(ring.first, row.name, text))

@@ -129,7 +129,7 @@ def _of_newer_kinds(document: Document) -> Iterator[Event]:
         kind = found[1].decode()
         if _kind_read_last(data) != kind:
             raise BadImport("An event of the document has two kinds. Nothing was imported.")
-        if kind not in KINDS:
+        if kind not in KINDS:  # guard: g04 always
             place = (document.session.id, 0, exported.turn_id, kind, exported.at, data)
             yield Event(*place, epoch=exported.epoch, number=exported.number)
 

@@ -61,6 +61,6 @@ def turn_in(session: SessionRow, turn_id: str | None) -> Script[TurnRow]:
             raise NothingToDo(f"Session {session.id} has no turn yet.")
         return (yield from get_turn(session.head_no))
     turn = yield from find_turn(turn_id)
-    if turn is None or turn.session_no != session.no:
+    if turn is None or turn.session_no != session.no:  # guard: d06
         raise NotFound("turn", turn_id)
     return turn

@@ -271,7 +271,7 @@ class Writer:
         cursor.execute("BEGIN IMMEDIATE")
         # Under the lock: unless another process wrote since, turns are as this writer left them.
         if (version := self._read_data_version()) != self._known_version:
-            self._refuse_newer_schema()
+            self._refuse_newer_schema()  # guard: g04
             self._appends.forget_standing()
             self._known_version = version
         now = self._clock.now_ms()

@@ -71,7 +71,8 @@ def lock_held_turn(
     """Lock the turn's session and read both. Raises Fenced if this worker no longer holds the turn,
     WrongState if its last event in the journal is not ``number``."""
     session, turn = yield from lock_turn(tx, turn_id)
-    if turn.state is not TurnState.RUNNING or turn.turn.epoch != epoch or turn.worker is None:  # guard: c09
+    is_held = turn.state is TurnState.RUNNING and turn.turn.epoch == epoch and turn.worker is not None
+    if not is_held:  # guard: c09 e01
         raise Fenced(turn_id, epoch, turn.state, turn.turn.epoch)
     if number is not None:
         writer = yield from WRITER.first(turn.no, epoch)
@@ -205,7 +206,7 @@ def end_active(
     yield from _close(tx, turn, ending, folded, recovery, number)
     if ahead.has_unknown:
         # Shown as far as this version knows it. A newer one folds it again; until then it is not pruned.
-        yield q("turn_late", turn.no)
+        yield q("turn_late", turn.no)  # guard: g04
     yield from _steering_to_queue(tx, session, turn)  # guard: a16
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn.id)

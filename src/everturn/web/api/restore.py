@@ -123,9 +123,9 @@ class RestoreApi:
         shown = await self._restore_plan(call.owner, session_id, body.at, body.paths)
         if shown is None:
             raise e.NothingToDo("The files of sessions are not recorded here.")
-        if shown.digest != body.digest:
+        if shown.digest != body.digest:  # guard: e06
             raise _outdated(shown)
-        await self._check_guarded(call, shown)
+        await self._check_guarded(call, shown)  # guard: e06
         choices = FileChoices(FilesChoice.RESTORE, body.choices)
         try:
             done = await self._engine.moves.restore(call.owner, session_id, shown, choices)
