@@ -1,0 +1,138 @@
+"""One IMAP connection. Its methods block and are called in threads, one at a time."""
+
+from __future__ import annotations
+
+import imaplib
+import socket
+import ssl
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import date
+from typing import Final
+
+from imap_tools import (
+    AND,
+    BaseMailBox,
+    H,
+    MailBox,
+    MailboxFolderSelectError,
+    MailboxLoginError,
+    MailBoxUnencrypted,
+    MailMessage,
+)
+
+from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.gateway.mail.settings import MailSettings
+
+_TIMEOUT_S: Final = 30.0
+_CLOSE_S: Final = 5.0
+# What a server says with a refused sign-in that may succeed later (RFC 5530).
+_PASSING: Final = ("[UNAVAILABLE]", "[INUSE]", "[LIMIT]", "[SERVERBUG]")
+
+
+class Mailbox:
+    """A mail is unread until it is taken in; the server keeps that, so that nothing has to be kept here."""
+
+    def __init__(self, settings: MailSettings, password: str) -> None:
+        self._settings = settings
+        self._password = password
+        self._box: BaseMailBox | None = None
+        self._in_use = threading.Lock()
+        self._is_closed = False
+        self._has_idle = False
+        self.validity = ""  # the numbers of mails are valid as long as this is the same
+
+    def open(self) -> None:
+        """Connect and sign in. Raises PlatformRefused if the password is wrong, PlatformBusy."""
+        with self._in_use:
+            try:
+                self._box = self._connected()
+                self._sign_in(self._box)
+            except MailboxLoginError as error:
+                said = str(error.command_result)
+                message = f"{self._settings.imap_host} refuses the user or the password: {said}"
+                is_passing = any(sign in said for sign in _PASSING)
+                raise (PlatformBusy(message) if is_passing else PlatformRefused(message)) from error
+            except MailboxFolderSelectError as error:
+                raise PlatformRefused(f"There is no folder {self._settings.folder!r}.") from error
+            except (imaplib.IMAP4.error, OSError) as error:
+                raise PlatformBusy(f"{self._settings.imap_host} cannot be used: {error}") from error
+            finally:
+                if self._is_closed:  # meanwhile; close() found nothing to close
+                    self._shut()
+
+    def unread(self, since: date) -> Sequence[str]:
+        """The numbers of mails that are not taken in, oldest first."""
+        with self._in_use:
+            self._opened.client.noop()  # some servers show new mails only after a command of this kind
+            found = self._opened.uids(AND(seen=False, date_gte=since), charset=None)
+        return sorted(found, key=int)
+
+    def by_message_id(self, message_id: str) -> Sequence[str]:
+        with self._in_use:
+            if not message_id.isascii():
+                return []
+            return self._opened.uids(AND(header=H("Message-ID", f"<{message_id}>")), charset=None)
+
+    def read(self, uid: str, *, is_whole: bool) -> MailMessage | None:
+        """A mail, or only its head; None: it is gone."""
+        with self._in_use:
+            found = self._opened.fetch(uid_list=uid, mark_seen=False, headers_only=not is_whole)
+            return next(iter(found), None)
+
+    def take(self, uid: str) -> None:
+        """Mark a mail as read. Not with the library's own method, which also deletes mails for good that a
+        person has marked as deleted."""
+        with self._in_use:
+            status, said = self._opened.client.uid("STORE", uid, "+FLAGS", r"(\Seen)")
+            if status != "OK":
+                raise PlatformBusy(f"The mail cannot be marked as read: {said!r}")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the server says that something changed, at most so long. False: it cannot say that."""
+        if not self._has_idle:
+            return False
+        with self._in_use:
+            self._opened.idle.wait(timeout=seconds)
+        return True
+
+    def close(self) -> None:
+        """End the connection, also while another thread waits on it: that one then gets an error."""
+        self._is_closed = True
+        box = self._box
+        if box is None:
+            return
+        with suppress(OSError):  # it is closed already
+            box.client.sock.shutdown(socket.SHUT_RDWR)
+        if self._in_use.acquire(timeout=_CLOSE_S):
+            try:
+                self._shut()
+            finally:
+                self._in_use.release()
+
+    @property
+    def _opened(self) -> BaseMailBox:
+        if self._box is None or self._is_closed:
+            raise ConnectionError("the mailbox is closed")
+        return self._box
+
+    def _connected(self) -> BaseMailBox:
+        host, port = self._settings.imap_host, self._settings.imap_port
+        if self._settings.tls:
+            return MailBox(host, port, timeout=_TIMEOUT_S, ssl_context=ssl.create_default_context())
+        return MailBoxUnencrypted(host, port, timeout=_TIMEOUT_S)
+
+    def _sign_in(self, box: BaseMailBox) -> None:
+        is_ascii = (self._settings.login + self._password).isascii()
+        (box.login if is_ascii else box.login_utf8)(self._settings.login, self._password, None)
+        _, said = box.client.capability()  # servers say more after signing in
+        self._has_idle = b"IDLE" in b" ".join(said).upper().split()
+        box.folder.set(self._settings.folder)
+        _, numbers = box.client.response("UIDVALIDITY")
+        self.validity = (numbers[0] or b"").decode()
+
+    def _shut(self) -> None:
+        if self._box is not None:
+            self._box.client.shutdown()
+            self._box = None

@@ -1,0 +1,71 @@
+"""Hands a mail to the SMTP server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import aiosmtplib
+
+from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.gateway.mail.settings import MailSettings
+
+_TIMEOUT_S: Final = 25.0
+_TLS_PORT: Final = 465
+_NEEDS_LOGIN: Final = (530, 535, 538)
+
+
+async def submit(settings: MailSettings, password: str, recipient: str, mail: bytes) -> None:
+    """Raises PlatformBusy if the server certainly did not take the mail, PlatformRefused if it never will.
+    If the connection is lost once the mail is being sent, the error is another one: nobody knows."""
+    async with connected(settings, password) as client:
+        with_mail = f"{settings.smtp_host} did not take the mail"
+        try:
+            await client.mail(settings.address)
+            await client.rcpt(recipient)
+        except aiosmtplib.SMTPResponseException as error:
+            raise _answer(error, with_mail) from error
+        except (aiosmtplib.SMTPException, OSError) as error:
+            raise PlatformBusy(f"{with_mail}: {error}") from error
+        try:
+            await client.data(mail)
+        except aiosmtplib.SMTPResponseException as error:
+            raise _answer(error, with_mail) from error
+
+
+@asynccontextmanager
+async def connected(
+    settings: MailSettings, password: str, *, is_login_final: bool = False
+) -> AsyncIterator[aiosmtplib.SMTP]:
+    """A client that has signed in. ``is_login_final``: refuse a wrong password. A mail waits instead, for the
+    right one. Raises PlatformRefused, PlatformBusy."""
+    is_tls = settings.tls and settings.smtp_port == _TLS_PORT
+    client = aiosmtplib.SMTP(
+        hostname=settings.smtp_host,
+        port=settings.smtp_port,
+        username=settings.login,
+        password=password,
+        local_hostname=settings.domain,  # the machine's own name is nobody's business
+        timeout=_TIMEOUT_S,
+        use_tls=is_tls,
+        start_tls=settings.tls and not is_tls,
+    )
+    try:
+        try:
+            await client.connect()
+        except aiosmtplib.SMTPAuthenticationError as error:
+            message = f"{settings.smtp_host} refuses the user or the password: {error.message}"
+            is_final = is_login_final and error.code >= 500
+            raise (PlatformRefused(message) if is_final else PlatformBusy(message)) from error
+        except (aiosmtplib.SMTPException, OSError) as error:
+            raise PlatformBusy(f"{settings.smtp_host} cannot be used: {error}") from error
+        yield client
+    finally:
+        client.close()
+
+
+def _answer(error: aiosmtplib.SMTPResponseException, what: str) -> PlatformBusy | PlatformRefused:
+    message = f"{what}: {error.code} {error.message}"
+    is_final = 500 <= error.code < 600 and error.code not in _NEEDS_LOGIN
+    return PlatformRefused(message) if is_final else PlatformBusy(message)
