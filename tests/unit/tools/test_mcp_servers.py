@@ -210,6 +210,26 @@ async def test_a_server_in_a_project_reaches_no_socket_of_the_owner(open_mcp: Op
             assert "Connection refused" in result.text
 
 
+async def test_a_server_in_a_project_is_ended_when_a_socket_appears_and_cannot_reach_it_then(
+    open_mcp: Open, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    (project / "run").mkdir(parents=True)
+    place = {**PROFILE, "workspace": project}
+    async with open_mcp() as kit:
+        assert (await kit.run("example__add", place, a=1, b=1)).text == "2"
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(project / "run" / "s"))
+            server.listen()
+            with anyio.fail_after(60):
+                hung = await kit.run("example__hang", place)
+            assert hung.outcome is Outcome.UNKNOWN
+            assert "run/s was made" in hung.text
+            result = await kit.run("example__read", place, path=f"unix:{project}/run/s")
+            assert "Connection refused" in result.text
+            assert [state.state for state in await kit.toolbox.servers(OWNER)] == ["running"]
+
+
 @pytest.mark.parametrize("key", ["read", "write"])
 async def test_a_folder_of_the_settings_is_not_followed_through_a_link(
     open_mcp: Open, tmp_path: Path, key: str

@@ -34,6 +34,8 @@ from everturn.tools.terminal.process import until_breach
 
 START_TIMEOUT_S = 30.0
 _IDLE_S = 600.0
+_SOCKETS_EVERY_S = 1.0
+_SOCKETS_SHARE = 50  # of the time in a large project: looking takes a fiftieth of it
 
 
 # Takes the cause of a failure, what the server said last, and the error if there was one.
@@ -156,6 +158,7 @@ class Connection:
 
             group.start_soon(until, child.process.wait, name="mcp exit")
             group.start_soon(until, lambda: self._until_breach(child), name="mcp limits")
+            group.start_soon(until, lambda: self._until_socket(child), name="mcp sockets")
             group.start_soon(until, self._stop.wait, name="mcp stop")
             while self._users or self._clock.monotonic() - self._used_at < _IDLE_S:
                 await self._clock.sleep(_IDLE_S / 4)
@@ -168,6 +171,26 @@ class Connection:
         limits = self._view.limits
         breach = await until_breach(child, limits)
         self._failure = f"The MCP server {self._server.name} was ended: {breach}."
+
+    async def _until_socket(self, child: Child) -> None:
+        """Wait until a socket is made in a project that the server reads.
+
+        Those that were there at its start are covered, but nothing can be mounted in a sandbox that runs. So
+        the server is ended, and the next call starts another.
+        """
+        pause_s = _SOCKETS_EVERY_S
+        if not (child.is_sandboxed and self._sandbox.shows_sockets(self._view)):
+            await anyio.sleep_forever()
+        while True:
+            await anyio.sleep(pause_s)
+            begun = anyio.current_time()
+            if made := child.uncovered(await self._sandbox.foreign_sockets(self._view)):
+                break
+            pause_s = max(_SOCKETS_EVERY_S, _SOCKETS_SHARE * (anyio.current_time() - begun))
+        self._failure = (
+            f"The MCP server {self._server.name} was ended: the socket {made[0]} was made, where a program "
+            "of yours may listen. The next call starts the server again, without access to it."
+        )
 
     async def call(self, name: str, arguments: ArgumentValues, timeout_s: float) -> ToolResult:
         if self._client is None:

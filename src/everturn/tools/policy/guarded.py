@@ -238,10 +238,15 @@ class ProjectGuard:
         return all(self._is_inside(os.path.realpath(os.path.join(top, each))) for each in worktrees(content))
 
 
-def socket_covers(repositories: Repositories) -> tuple[GuardedMount, ...]:
-    """What covers the sockets of a project at which a server of its owner may listen."""
+def foreign_sockets(repositories: Repositories) -> dict[str, str]:
+    """The sockets of a project at which a server of its owner may listen, by path, with their versions."""
     sockets = {path: _version(path) for path in repositories.find().sockets}
-    return tuple(map(_cover, _foreign(repositories, sockets)[:_SOCKETS_MAX]))
+    return {path: sockets[path] for path in _foreign(repositories, sockets)}
+
+
+def socket_covers(sockets: Iterable[str]) -> tuple[GuardedMount, ...]:
+    """What covers these sockets."""
+    return tuple(map(_cover, sorted(sockets)[:_SOCKETS_MAX]))
 
 
 def guarded_part(root: Path, inner: str) -> str:

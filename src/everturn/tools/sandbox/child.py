@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
@@ -34,6 +35,7 @@ class Child:
         first: tuple[int, int] | None = None,
         workspace: Path | None = None,
         guard: ProjectGuard | None = None,
+        sockets: Mapping[str, str] | None = None,
     ) -> None:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the process was started without pipes")
@@ -46,6 +48,7 @@ class Child:
         self._namespace: int | None = first[1] if first else None
         self._workspace = workspace
         self.guard = guard
+        self._covered = sockets or {}  # by path, with their versions
         self.set_aside: list[str] = []  # what it made and nothing must run; known when it has ended
         self._free = disk_of(workspace).free if workspace else 0  # when it started
         self.is_out_of_memory = False  # known when it has ended
@@ -75,6 +78,10 @@ class Child:
     def disk(self) -> DiskUsage | None:
         """The disk of its workspace. None outside a sandbox."""
         return disk_of(self._workspace, self._free) if self._workspace else None
+
+    def uncovered(self, sockets: Mapping[str, str]) -> list[str]:
+        """Which of these it can connect to, because they were made after its start."""
+        return [path for path, version in sockets.items() if self._covered.get(path) != version]
 
     async def end(self) -> None:
         """Kill it with everything it started, and wait until all of that is gone.

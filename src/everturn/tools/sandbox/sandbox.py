@@ -29,7 +29,7 @@ import anyio
 
 from everturn.tools.limits import ProcessLimits
 from everturn.tools.paths import real_identity
-from everturn.tools.policy.guarded import GuardedMount, ProjectGuard, socket_covers
+from everturn.tools.policy.guarded import GuardedMount, ProjectGuard, foreign_sockets, socket_covers
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox import bubblewrap, launch, seccomp, trial
 from everturn.tools.sandbox.bubblewrap import (
@@ -119,7 +119,8 @@ class Sandbox:
             return Child(process, mark=mark)
         guard = await self.guard(view)
         # The covers last: a socket may lie in a folder that is mounted itself.
-        kept = (*guard.places, *guard.covers) if guard else await self._covers(view)
+        sockets = await self.foreign_sockets(view)
+        kept = (*guard.places, *guard.covers) if guard else socket_covers(sockets)
         same = (*self.seen_folders(view), *kept)
         info, info_end = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
@@ -133,7 +134,7 @@ class Sandbox:
                     pass_fds=passed,
                 )
             first = await first_process(info)
-            child = Child(process, first=first, workspace=view.workspace, guard=guard)
+            child = Child(process, first=first, workspace=view.workspace, guard=guard, sockets=sockets)
             if first is not None:
                 await self._bound(child, first[0], view.limits)
             return child
@@ -167,11 +168,16 @@ class Sandbox:
             lambda: ProjectGuard(view.workspace, known, covers_sockets=not view.host_network)
         )
 
-    async def _covers(self, view: SandboxView) -> tuple[GuardedMount, ...]:
-        """What covers the sockets of a project that a server can only read: one can connect to those too."""
-        if view.is_brief or view.host_network or not self.is_project(view.workspace):
-            return ()
-        return await anyio.to_thread.run_sync(socket_covers, self._repositories(view.workspace))
+    def shows_sockets(self, view: SandboxView) -> bool:
+        """True for a server in a project that it can only read: it can connect to the sockets there too."""
+        is_server = view.is_read_only and not view.is_brief
+        return is_server and not view.host_network and self.is_project(view.workspace)
+
+    async def foreign_sockets(self, view: SandboxView) -> dict[str, str]:
+        """What has to be covered there, by path, with versions. A command's own guard does that itself."""
+        if not self.shows_sockets(view):
+            return {}
+        return await anyio.to_thread.run_sync(foreign_sockets, self._repositories(view.workspace))
 
     def _repositories(self, project: Path) -> Repositories:
         known = self._projects.pop(project, None) or Repositories(str(project))
