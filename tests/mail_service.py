@@ -17,6 +17,13 @@ import msgspec
 ADDRESS, PASSWORD, AUTHSERV = "agent@example.org", "secret", "mx.example.org"
 PERSON = "ada@example.org"
 ROOT = "root@example.org"
+OPTIONS = {
+    "address": ADDRESS,
+    "imap_host": "127.0.0.1",
+    "smtp_host": "127.0.0.1",
+    "authserv": AUTHSERV,
+    "tls": False,
+}
 AUTHENTIC = f"{AUTHSERV}; dmarc=pass (p=none) header.from=example.org"
 
 
@@ -131,6 +138,12 @@ class MailService:
                 await writer.wait_closed()
             self._writers.discard(writer)
 
+    def mark_read(self, stored: Stored) -> None:
+        stored.is_seen = True
+
+    def take(self, raw: bytes) -> None:
+        self.taken.append(raw)
+
     async def more_than(self, known: int) -> None:
         """Return when there are more mails than these."""
         while len(self.box) <= known:
@@ -214,7 +227,7 @@ class _Imap:
         elif command == "UID FETCH":
             await self._fetch(rest)
         elif command == "UID STORE":
-            self._find(rest).is_seen = True
+            service.mark_read(self._find(rest))
         elif command == "EXPUNGE":
             service.expunged += 1
         elif command == "IDLE":
@@ -299,7 +312,7 @@ class _Smtp:
         if failure not in ("", "break off"):
             await self._say(failure)
             return True
-        self._service.taken.append(b"".join(lines))
+        self._service.take(b"".join(lines))
         if failure:
             return False
         await self._say("250 taken")

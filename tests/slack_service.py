@@ -170,7 +170,7 @@ class SlackService:
                 group.start_soon(self._deliver, socket)
                 async for message in socket:
                     if message.type is WSMsgType.TEXT:
-                        self._acknowledge(json.loads(message.data)["envelope_id"])
+                        self.acknowledge(json.loads(message.data)["envelope_id"])
                 group.cancel_scope.cancel()
         finally:
             self._sockets.discard(socket)
@@ -186,7 +186,7 @@ class SlackService:
             self._changed = anyio.Event()
             await self._changed.wait()
 
-    def _acknowledge(self, envelope_id: str) -> None:
+    def acknowledge(self, envelope_id: str) -> None:
         self.acknowledged.append(envelope_id)
         self.envelopes = [one for one in self.envelopes if one["envelope_id"] != envelope_id]
 
@@ -218,7 +218,7 @@ class SlackService:
         answers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "auth.test": lambda _: {"user_id": BOT, "user": "everturn", "url": "https://example.slack.com/"},
             "apps.connections.open": lambda _: {"url": f"ws://127.0.0.1:{self.port}/socket"},
-            "chat.postMessage": self._post,
+            "chat.postMessage": self.post,
             "chat.update": self._update,
             "files.getUploadURLExternal": self._offer_upload,
             "files.completeUploadExternal": self._share,
@@ -226,7 +226,7 @@ class SlackService:
         }
         return answers[method](sent)
 
-    def _post(self, sent: dict[str, Any]) -> dict[str, Any]:
+    def post(self, sent: dict[str, Any]) -> dict[str, Any]:
         problem = _check_content(sent)
         if problem:
             return {"error": problem}

@@ -309,7 +309,7 @@ async def test_f03_a_possible_repeat_is_marked(
 ) -> None:
     part = part_of(chat, platform.render("hello")[0])
     await platform.send(msgspec.structs.replace(part, is_repeat=True))
-    assert "Possible repeat" in service.read()[0]
+    assert "may be a repeat" in service.read()[0]
 
 
 async def test_f03_an_error_500_after_the_message_was_posted_is_unknown(

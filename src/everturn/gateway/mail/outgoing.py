@@ -17,7 +17,7 @@ from everturn.gateway.mail.settings import ADDRESS, MailSettings
 from everturn.gateway.rendering import render
 
 FILE_BYTES_MAX: Final = 18_000_000  # a third more when encoded; most servers take 25 MB
-REPEAT_NOTE: Final = "(Possible repeat)"
+REPEAT_NOTE: Final = "*This may be a repeat:*"
 _TITLE: Final = "Everturn"
 _CHARS_MAX: Final = 1 << 40  # a mail is not split
 _HEADER_CHARS_MAX: Final = 900  # a line of a mail has at most 998

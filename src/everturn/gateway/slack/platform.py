@@ -24,7 +24,7 @@ from everturn.gateway.rendering import render
 from everturn.gateway.slack.updates import Frame, UpdateReader
 
 TEXT_CHARS_MAX: Final = 3_000  # of a section, which a message with buttons consists of
-REPEAT_NOTE: Final = "_(Possible repeat)_\n"
+REPEAT_NOTE: Final = "_This may be a repeat:_\n"
 _LABEL_CHARS_MAX: Final = 75
 _TIMEOUT_S: Final = 25
 _HEARTBEAT_S: Final = 20.0
