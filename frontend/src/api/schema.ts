@@ -793,6 +793,8 @@ export interface components {
             first_words?: string;
             /** @default 0 */
             transcript_version?: number;
+            /** @default null */
+            chat?: components["schemas"]["SessionChat"] | null;
         };
         /** SessionChanged */
         SessionChanged: {
@@ -802,6 +804,14 @@ export interface components {
             what: string;
             /** @default null */
             head?: string | null;
+        };
+        /** SessionChat */
+        SessionChat: {
+            id: string;
+            account: string;
+            platform: string;
+            kind: string;
+            title: string;
         };
         /** SessionEvent */
         SessionEvent: {
@@ -863,6 +873,16 @@ export interface components {
             kind: "snapshot";
             position: number;
             version: number;
+        };
+        /** Source */
+        Source: {
+            platform: string;
+            /** @default  */
+            sender?: string;
+            /** @default null */
+            sent_at?: number | null;
+            /** @default false */
+            is_trusted?: boolean;
         };
         /** StepAbandoned */
         StepAbandoned: {
@@ -937,6 +957,8 @@ export interface components {
             is_abandoned?: boolean;
             /** @default [] */
             cuts?: number[];
+            /** @default null */
+            source?: components["schemas"]["Source"] | null;
         };
         /** TextDelta */
         TextDelta: {

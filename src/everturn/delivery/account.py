@@ -14,7 +14,7 @@ from everturn.delivery.replies import Replies
 from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings
 from everturn.domain.delivery import AccountLease, Update
-from everturn.domain.errors import LeaseLost, Retry
+from everturn.domain.errors import Denied, LeaseLost, Retry
 from everturn.domain.gateway import Admit
 from everturn.domain.platform import Platform
 
@@ -71,7 +71,11 @@ class AccountService:
         # A pairing code is not a message to the agent, and not stored.
         text = PAIRED if admission.is_paired_now else update.text
         admitted = msgspec.structs.replace(update, role=admission.role, text=text)
-        await inbox.receive(admission.owner, admitted, profile=admission.profile)
+        try:
+            await inbox.receive(admission.owner, admitted, profile=admission.profile)
+        except Denied:
+            self.strangers += 1  # a guest in a chat of somebody else
+            return
         self._intake.bell.ring()
 
     async def _serve(self, lease: AccountLease) -> None:

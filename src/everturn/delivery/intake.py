@@ -15,10 +15,12 @@ from everturn.delivery.context import AccountContext
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, SenderRole, Update, UpdateKind
 from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
-from everturn.domain.store_values import File, Submission
+from everturn.domain.messages import Source
+from everturn.domain.store_values import File, Submission, WhenBusy
 
 _log = logging.getLogger("everturn.delivery")
 _FETCHES_MAX = 3
+_NAME_CHARS_MAX = 200
 _LATE = "(This message arrived late: it was written before the one above.)"
 _STEERED = "*Added to the answer that is being written.*"
 _QUEUED = "*Queued: it is answered next.*"
@@ -117,7 +119,15 @@ class Intake:
                 attachments.append(stored.id)
             else:
                 text += f"\n(The file {file.name or 'without a name'} is missing: {stored})"
-        return Submission(text=text, attachments=tuple(attachments), when_busy=self._settings.when_busy)
+        is_owner = update.role is SenderRole.OWNER
+        sender = update.sender_name or update.sender
+        return Submission(
+            text=text,
+            attachments=tuple(attachments),
+            # Only the owner's words join or end a turn that runs.
+            when_busy=self._settings.when_busy if is_owner else WhenBusy.QUEUE,
+            source=Source(update.place.platform, sender[:_NAME_CHARS_MAX], update.sent_at, is_owner),
+        )
 
     async def _fetch(self, chat: Chat, file: RemoteFile) -> File | str:
         """Fetch a file of an update into the store; in words why not, if the platform does not give it."""

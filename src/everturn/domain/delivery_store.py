@@ -46,7 +46,8 @@ class Inbox(Protocol):
         """Store an update from an allowed sender; acknowledge it to the platform only after this returns.
 
         An update that was received before changes nothing: its row is returned. ``owner`` and ``profile``
-        are those of a chat that is new; a known chat keeps its own.
+        are those of a chat that is new; a known chat keeps its own. A guest's chat passes to the account's
+        owner if its sender is a guest no longer. Raises Denied for a guest in a chat of another owner.
         """
         ...
 

@@ -31,10 +31,20 @@ class Part(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
     """Base of the parts. The field ``type`` distinguishes them."""
 
 
+class Source(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a message came from, if not from the page or a program: a chat on a messaging platform."""
+
+    platform: str
+    sender: str = ""  # the sender's name
+    sent_at: int | None = None
+    is_trusted: bool = False  # the owner of the session wrote it
+
+
 class Text(Part, frozen=True, tag="text"):
     text: str
     is_abandoned: bool = False  # shown, never given to the model
     cuts: tuple[int, ...] = ()  # offsets at which a model call died and another one continued
+    source: Source | None = None
 
 
 class Reasoning(Part, frozen=True, tag="reasoning"):
@@ -119,10 +129,23 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def brings_outside_text(self) -> bool:
         """True if it contains text that neither the user nor the model wrote: a tool's output, a file, an
-        imported message. A summary counts too, because it may repeat such text."""
+        imported message, a message of another person. A summary counts too, because it may repeat such
+        text."""
         if self.is_imported or self.role is Role.SUMMARY:
             return True
         return any(
-            isinstance(part, (Attachment, NewerPart)) or (isinstance(part, Result) and part.is_untrusted)
+            isinstance(part, (Attachment, NewerPart))
+            or (isinstance(part, Result) and part.is_untrusted)
+            or (isinstance(part, Text) and _is_of_others(part))
             for part in self.parts
         )
+
+
+def _is_of_others(text: Text) -> bool:
+    return text.source is not None and not text.source.is_trusted
+
+
+def untrusted_source(message: Message) -> Source | None:
+    """Who wrote the message, if it was not the owner. Rewording does not make such a text the owner's."""
+    sources = (part.source for part in message.parts if isinstance(part, Text))
+    return next((source for source in sources if source is not None and not source.is_trusted), None)

@@ -21,6 +21,16 @@ class SessionKind(StrEnum):
     EPHEMERAL = "ephemeral"  # serves one answer, then it is purged
 
 
+class SessionChat(msgspec.Struct, frozen=True):
+    """The chat on a messaging platform that a session is the current one of: its answers go there, too."""
+
+    id: str
+    account: str
+    platform: str
+    kind: str
+    title: str
+
+
 class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     """``version`` grows with the transcript and the settings, ``position`` with each event."""
 
@@ -53,6 +63,7 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     preview: str = ""  # its last words
     first_words: str = ""  # what lists call it until it has a title; empty then
     transcript_version: int = 0  # the version at which the transcript last changed
+    chat: SessionChat | None = None
 
 
 class NewSession(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from everturn.domain.events import Event
-from everturn.domain.messages import Message
+from everturn.domain.messages import Message, Source
 from everturn.domain.sessions import Page, Session
 from everturn.domain.turns import ClaimReason, Turn, TurnKind, Usage
 from everturn.domain.words import Words
@@ -56,6 +56,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     # after the preference has changed.
     preferred_model: str | None = None
     version: int | None = None  # the session version that the message is based on, if it matters
+    source: Source | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from everturn.domain.messages import (
     Reasoning,
     Result,
     Role,
+    Source,
     Summary,
     Text,
 )
@@ -30,6 +31,7 @@ PDF = "application/pdf"
 _CHARS_PER_TOKEN = 3.6
 _MESSAGE_TOKENS = 6
 _IMAGE_TOKENS = 1200
+_NAME_CHARS_MAX = 80
 _OPEN = "<untrusted from={name!r}>"
 _CLOSE = "</untrusted>"
 _CHANGED = "[The user changed the arguments of this call before allowing it. They were: {arguments}]"
@@ -168,7 +170,9 @@ def _is_plain(message: Message) -> bool:
     parts = message.parts
     if len(parts) != 1 or type(parts[0]) is not Text or message.role is Role.TOOL:
         return False
-    return bool(parts[0].text) and not parts[0].is_abandoned and message.role is not Role.SUMMARY
+    text = parts[0]
+    is_own = text.source is None or text.source.is_trusted
+    return bool(text.text) and not text.is_abandoned and is_own and message.role is not Role.SUMMARY
 
 
 def _unknown(after: Message, calls: Mapping[str, Call]) -> Message:
@@ -207,6 +211,9 @@ def _shape_part(
     match part:
         case Text(is_abandoned=True) | Text(text=""):
             return ()
+        case Text(source=Source(is_trusted=False) as source):
+            name = " ".join(source.sender.split())[:_NAME_CHARS_MAX] or "another person"
+            return (Text(f"[Message from {name}, who is not the user]\n{part.text}"),)
         case Reasoning():
             # Providers refuse or ignore reasoning without a signature or with another model's.
             is_wanted = part.opaque is not None and part.model == model and not part.is_abandoned

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from everturn.domain.delivery import Chat, ChatKind, ChatPlace, Update
-from everturn.domain.errors import NotFound
+from everturn.domain.delivery import Chat, ChatKind, ChatPlace, SenderRole, Update
+from everturn.domain.errors import Denied, NotFound
 from everturn.store.scripts.common import shown_session
 from everturn.store.scripts.queries.delivery import CHAT, CHAT_AT, CHATS, ChatColumns
 from everturn.store.scripts.script import Database, Script, Tx, q
@@ -56,7 +56,18 @@ def lock_chat_at(tx: Tx, owner: str, profile: str, update: Update) -> Script[Cha
         )
     found = yield from CHAT_AT.only(*at)
     yield from lock_chat(tx, found.chat_no)
-    return (yield from CHAT_AT.only(*at))
+    found = yield from CHAT_AT.only(*at)
+    if found.owner != owner:
+        yield from _change_owner(found, owner, profile, update.role)
+        found = yield from CHAT_AT.only(*at)
+    return found
+
+
+def _change_owner(chat: ChatColumns, owner: str, profile: str, role: SenderRole) -> Script[None]:
+    """Give the chat of a guest who is one no longer to the account's owner, and leave the guest's session."""
+    if role is SenderRole.GUEST:  # guard: f05
+        raise Denied("The chat belongs to another owner.", hint="A guest is served in their own chats.")
+    yield q("chat_owner", chat.chat_no, owner, profile)
 
 
 def _get(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:

@@ -15,7 +15,7 @@ from everturn.domain.events import KINDS, Event
 from everturn.domain.ids import message_id
 from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import AnyPart, Message, NewerPart, Result, Role, Summary, Text
-from everturn.domain.sessions import Session, SessionKind
+from everturn.domain.sessions import Session, SessionChat, SessionKind
 from everturn.domain.turns import Bar, Failure, Recovery, Turn, TurnKind, TurnState, Usage
 from everturn.store.scripts.queries.events import EventColumns
 from everturn.store.scripts.queries.messages import MessageColumns, PagedMessage
@@ -144,6 +144,7 @@ def session_of(row: SessionColumns) -> SessionRow:
         preview=row.preview,
         first_words=_first_words(row.first_text),
         transcript_version=row.transcript_version,
+        chat=None if row.chat is None else SessionChat(*row.chat.split(":", 4)),
     )
     return SessionRow(
         session=session,
@@ -234,7 +235,7 @@ def message_columns(message: Message) -> tuple[int, str, bytes | None]:
         + _IS_IMPORTED * message.is_imported
     )
     parts = message.parts
-    if len(parts) == 1 and type(parts[0]) is Text and not (parts[0].is_abandoned or parts[0].cuts):
+    if len(parts) == 1 and type(parts[0]) is Text and parts[0] == Text(parts[0].text):
         return flags, parts[0].text, None
     words: list[str] = []
     rest: list[AnyPart] = []

@@ -10,7 +10,7 @@ from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.errors import Invalid, NotFound, NothingToDo, TextEmpty, WrongState
 from everturn.domain.events import Event
 from everturn.domain.ids import turn_id_of_message
-from everturn.domain.messages import Message, Role, Summary, Text
+from everturn.domain.messages import Message, Role, Summary, Text, untrusted_source
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
 from everturn.domain.store_values import Accepted, Request, TranscriptPage
@@ -381,7 +381,7 @@ def _retry(tx: Tx, owner: str, session_id: str, asked: _Retried, request: Reques
     if text is not None:
         parts = [part for part in parts if not isinstance(part, Text)]
         if text.strip():
-            parts.insert(0, Text(text))
+            parts.insert(0, Text(text, source=untrusted_source(old)))
         elif not parts:
             raise TextEmpty
     new = NewTurn(

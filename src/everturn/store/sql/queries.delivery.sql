@@ -34,6 +34,9 @@ SELECT c.chat_no FROM chats c WHERE c.session_id = $1 AND c.owner = $2 ORDER BY 
 -- What the newest update says about its chat.
 UPDATE chats SET last_number = $2, title = $3 WHERE chat_no = $1
 
+-- name: chat_owner
+UPDATE chats SET owner = $2, profile = $3, session_id = NULL WHERE chat_no = $1
+
 -- name: chat_session
 UPDATE chats SET session_id = $2 WHERE chat_no = $1
 

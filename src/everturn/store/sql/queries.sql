@@ -13,7 +13,9 @@ CASE WHEN s.title <> '' THEN '' ELSE coalesce((
   WHERE r.session_no = s.session_no AND r.parent_no IS NULL
   ORDER BY r.has_parent DESC, r.is_off_path, CASE WHEN r.has_parent = 1 THEN -r.turn_no ELSE r.turn_no END LIMIT 1
 ), '') END AS first_text, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through,
-s.transcript_version, s.kind, s.deleted_at
+s.transcript_version, s.kind, s.deleted_at,
+(SELECT c.id || ':' || c.account || ':' || c.platform || ':' || c.kind || ':' || c.title FROM chats c
+  WHERE c.session_id = s.id AND c.owner = s.owner ORDER BY c.chat_no LIMIT 1) AS chat
 
 -- macro: turn_columns
 t.turn_no, t.id, s.id AS session_id, t.owner, t.state, t.epoch, t.created_at, t.kind,

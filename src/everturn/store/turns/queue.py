@@ -7,7 +7,7 @@ import msgspec
 from everturn.domain.errors import (
     WrongState,
 )
-from everturn.domain.messages import Text
+from everturn.domain.messages import Text, untrusted_source
 from everturn.domain.turns import Turn, TurnState
 from everturn.store.scripts.common import (
     add_change_event,
@@ -80,7 +80,8 @@ def _reword(tx: Tx, turn: TurnRow, text: str) -> Script[None]:
     if first is None:
         raise WrongState(f"Turn {turn.id} is a {turn.turn.kind}: it has no text.", hint="Remove it instead.")
     old = message_of(first, turn.id)
-    parts = (Text(text), *(part for part in old.parts if not isinstance(part, Text)))
+    reworded = Text(text, source=untrusted_source(old))
+    parts = (reworded, *(part for part in old.parts if not isinstance(part, Text)))
     _, words, packed = message_columns(msgspec.structs.replace(old, parts=parts))
     yield q("message_text_update", turn.no, words, packed)
     yield from reindex(tx, first.message_no, first.text, words)

@@ -101,7 +101,8 @@ def accept(
             # Accepted a moment ago and about to run: this is the turn to interrupt.
             is_first = True
             yield from endings.cancel(tx, owner, following.id, "interrupt")
-        parts = (*((Text(asked.text),) if asked.text else ()), *files)
+        text = (Text(asked.text, source=asked.source),) if asked.text else ()
+        parts = (*text, *files)
         new = endings.NewTurn(
             parts=parts,
             created_at=tx.now,
@@ -150,8 +151,11 @@ def _digest(session: SessionRow, asked: Submission) -> Script[str]:
 
 
 def _can_steer(session: SessionRow, asked: Submission) -> Script[bool]:
-    """A running message turn takes steering. A compaction does not: the message is queued."""
+    """A running message turn takes steering. A compaction does not: the message is queued. So are the words
+    of another person: the turn began without them, and may have been trusted."""
     if session.active_no is None or asked.kind is not TurnKind.MESSAGE:
+        return False
+    if asked.source is not None and not asked.source.is_trusted:  # guard: f05
         return False
     return (yield from get_turn(session.active_no)).turn.kind is TurnKind.MESSAGE
 

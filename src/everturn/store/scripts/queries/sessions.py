@@ -50,6 +50,7 @@ class SessionColumns(Columns, frozen=True):
     transcript_version: int
     kind: str
     deleted_at: int | None
+    chat: str | None  # its id, account, platform, kind and title, with colons between them
 
 
 class SessionOfTurn(Columns, frozen=True):
