@@ -63,7 +63,7 @@ class Soak:
             httpx2.AsyncClient(base_url=url, limits=limits, timeout=60.0, trust_env=False) as http,
         ):
             server = Server(http)
-            environ = self._environment(talker.url)
+            environ = server_environment(self._home, talker.url, self._plan.database_url)
             async with anyio.create_task_group() as lives:
                 lives.start_soon(self._lives, server, environ, port)
                 async with anyio.create_task_group() as people:
@@ -80,7 +80,7 @@ class Soak:
 
     async def _lives(self, server: Server, environ: dict[str, str], port: int) -> None:
         for how in cycle(_WAYS):
-            async with _process(environ, port) as process:
+            async with run_server(environ, port) as process:
                 server.up.set()
                 await self._one_life(process)
                 if self._is_over():
@@ -102,20 +102,21 @@ class Soak:
                 f"{sample.rss_mib:.0f} MiB  {sample.handles} files  log {sample.wal_mib:.1f} MiB"
             )
 
-    def _environment(self, provider: str) -> dict[str, str]:
-        self._home.mkdir(parents=True, exist_ok=True)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTURN")}
-        own = {
-            "EVERTURN_HOME": str(self._home),
-            "OPENAI_BASE_URL": f"{provider}/v1",
-            "OPENAI_API_KEY": "sk-soak-000000000000",
-            "EVERTURN_MODEL": "openai:soak",
-        }
-        return kept | own | ({"EVERTURN_DATABASE_URL": url} if (url := self._plan.database_url) else {})
+
+def server_environment(home: Path, provider: str, database_url: str = "") -> dict[str, str]:
+    home.mkdir(parents=True, exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EVERTURN")}
+    own = {
+        "EVERTURN_HOME": str(home),
+        "OPENAI_BASE_URL": f"{provider}/v1",
+        "OPENAI_API_KEY": "sk-soak-000000000000",
+        "EVERTURN_MODEL": "openai:soak",
+    }
+    return kept | own | ({"EVERTURN_DATABASE_URL": database_url} if database_url else {})
 
 
 @asynccontextmanager
-async def _process(environ: dict[str, str], port: int) -> AsyncIterator[anyio.abc.Process]:
+async def run_server(environ: dict[str, str], port: int) -> AsyncIterator[anyio.abc.Process]:
     """A server that is ready; killed if it is still there at the end."""
     command = [sys.executable, "-m", "tests.soak.server", "--port", str(port)]
     async with (

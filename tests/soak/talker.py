@@ -1,7 +1,7 @@
 """The model that the soaked server calls: it speaks the OpenAI wire and does what the last message wishes.
 
 ``say 40 KEY`` is answered with forty words and the key, ``run KEY`` with a command that writes the key down, so
-that its effects can be counted. Whatever else is asked (titles, summaries, facts) gets a few words.
+that its effects can be counted, ``write {PATH: TEXT}`` with a call for each file. Whatever else is asked (titles, summaries, facts) gets a few words.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any
 
+from everturn.domain.json_types import Json
 from everturn.testing.wires import (
     WireAnswer,
     WireRequest,
@@ -43,7 +44,19 @@ def _spoken(messages: list[dict[str, Any]]) -> list[bytes]:
         arguments = json.dumps({"command": f"echo {run[1]} >> {EFFECTS}"})
         call = openai_call(0, arguments, ident="call_1", name="terminal")
         return sse(call, openai_delta("tool_calls"), b"[DONE]")
+    written = re.fullmatch(r"write (\{.*\})", wish)
+    if written and messages[-1]["role"] != "tool":
+        return sse(*_writes(json.loads(written[1])), openai_delta("tool_calls"), b"[DONE]")
     return openai_answer(["It is ", "done: ", run[1] if run else "nothing"])
+
+
+def _writes(files: dict[str, str]) -> list[Json]:
+    return [
+        openai_call(
+            number, json.dumps({"path": path, "content": text}), ident=f"call_{number}", name="write_file"
+        )
+        for number, (path, text) in enumerate(files.items())
+    ]
 
 
 def _text(message: dict[str, Any]) -> str:
