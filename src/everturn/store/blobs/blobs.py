@@ -39,6 +39,9 @@ from everturn.store.scripts.script import Database, Query, Script, Tx, listed, q
 PACK_BYTES = 32 << 20  # a pack of small blobs is sealed when it is so large
 TOUCH_EVERY_MS = 3600 * 1000  # a row that was touched since then is not written again
 _HASHES_AT_ONCE = 1_000
+_READ_BYTES = (
+    4 * CHUNK_BYTES
+)  # read and verified together: each step to a thread and back costs as much as a chunk
 
 
 class StoredBlobs:
@@ -168,16 +171,15 @@ class StoredBlobs:
         self, sha256: str, place: BlobPlace, start: int, end: int
     ) -> AsyncGenerator[bytes, None]:
         check = _Check(sha256, place.checksums or b"")
+        last = min(place.size, -(-end // CHUNK_BYTES) * CHUNK_BYTES)
         async with self._open(place) as pack:
-            for number in range(start // CHUNK_BYTES, (end - 1) // CHUNK_BYTES + 1):
-                first = number * CHUNK_BYTES
-                size = min(CHUNK_BYTES, place.size - first)
-                check.number = number
+            for first in range(start // CHUNK_BYTES * CHUNK_BYTES, last, _READ_BYTES):
+                check.number = first // CHUNK_BYTES
                 try:
-                    chunk = await pack.read(place.start + first, size, check)
+                    chunks = await pack.read(place.start + first, min(_READ_BYTES, last - first), check)
                 except PackGone as error:
                     raise _Damaged(str(error)) from error
-                yield chunk[max(0, start - first) : end - first]
+                yield chunks[max(0, start - first) : end - first]
 
     @asynccontextmanager
     async def _open(self, place: BlobPlace) -> AsyncIterator[PackReader]:
@@ -212,21 +214,24 @@ class _Damaged(Exception):
 
 
 class _Check:
-    """Compares a chunk with its checksum, or with the hash if the blob has one chunk."""
+    """Compares chunks, from ``number`` on, with their checksums, or the only one with the hash."""
 
     def __init__(self, sha256: str, checksums: bytes) -> None:
         self._sha256 = sha256
         self._checksums = checksums
         self.number = 0
 
-    def __call__(self, chunk: bytes) -> None:
+    def __call__(self, chunks: bytes) -> None:
+        view = memoryview(chunks)
+        for at in range(0, len(view), CHUNK_BYTES):
+            number = self.number + at // CHUNK_BYTES
+            if not self._is_whole(number, view[at : at + CHUNK_BYTES]):
+                raise _Damaged(f"chunk {number} is not what was stored")
+
+    def _is_whole(self, number: int, chunk: memoryview) -> bool:
         if self._checksums:
-            at = self.number * 4
-            is_whole = checksum(chunk) == self._checksums[at : at + 4]
-        else:
-            is_whole = hashlib.sha256(chunk).hexdigest() == self._sha256
-        if not is_whole:
-            raise _Damaged(f"chunk {self.number} is not what was stored")
+            return checksum(chunk) == self._checksums[number * 4 : number * 4 + 4]
+        return hashlib.sha256(chunk).hexdigest() == self._sha256
 
 
 class _Entry(msgspec.Struct, frozen=True):

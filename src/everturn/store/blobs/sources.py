@@ -48,7 +48,7 @@ class Digest:
         return bytes(self._checksums) if self._size > CHUNK_BYTES else b""
 
 
-def checksum(chunk: bytes) -> bytes:
+def checksum(chunk: bytes | memoryview) -> bytes:
     """CRC-32: it finds damage, at a third of the cost of the hash. Nothing here defends against a forger, who
     could change the rows as well."""
     return zlib.crc32(chunk).to_bytes(4, "big")
