@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import anyio
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from everturn.delivery.bell import Bell
 from everturn.delivery.context import AccountContext, AccountServices
 from everturn.delivery.intake import Intake
+from everturn.delivery.questions import Questions
 from everturn.delivery.replies import Replies
 from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings
@@ -81,6 +83,7 @@ class AccountService:
     async def _serve(self, lease: AccountLease) -> None:
         sender = Sender(self._context, lease)
         replies = Replies(self._context)
+        questions = Questions(self._context)
         self.is_serving = True
         try:
             async with anyio.create_task_group() as group:
@@ -88,7 +91,8 @@ class AccountService:
                 group.start_soon(replies.run, name=f"{self.account}: replies")
                 group.start_soon(self._intake.run, name=f"{self.account}: intake")
                 group.start_soon(self._receive, name=f"{self.account}: receive")
-                group.start_soon(self._wake, replies, name=f"{self.account}: wake")
+                group.start_soon(questions.run, name=f"{self.account}: questions")
+                group.start_soon(self._wake, [replies.bell, questions.bell], name=f"{self.account}: wake")
         finally:
             self.is_serving = False
             with anyio.CancelScope(shield=True):
@@ -121,12 +125,14 @@ class AccountService:
             await clock.sleep(pause_s)
             pause_s = min(settings.retry_longest_s, pause_s * 2)
 
-    async def _wake(self, replies: Replies) -> None:
-        """Record replies soon after any session changed. They are also looked for at intervals."""
+    async def _wake(self, bells: Sequence[Bell]) -> None:
+        """Record replies and questions soon after any session changed. They are also looked for at
+        intervals."""
         known = 0
         while True:
             known = await self._services.store.changed(known)
-            replies.bell.ring()
+            for bell in bells:
+                bell.ring()
             await self._services.clock.sleep(self._settings.wake_s)
 
     def _note_error(self, error: Exception) -> None:

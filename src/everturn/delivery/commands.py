@@ -11,7 +11,9 @@ from types import MappingProxyType
 
 import msgspec
 
+from everturn.delivery.answers import OWNER_ONLY, Answers
 from everturn.delivery.context import AccountContext
+from everturn.domain.asks import Decision
 from everturn.domain.delivery import Chat, Received, SenderRole, session_key
 from everturn.domain.errors import EverturnError, FilesConflict, Gone, NotFound, NothingToDo, Refused
 from everturn.domain.sessions import Session, SessionPatch
@@ -45,7 +47,8 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Commands:
-    def __init__(self, context: AccountContext) -> None:
+    def __init__(self, context: AccountContext, answers: Answers) -> None:
+        self._answers = answers
         self._context = context
         self._engine = context.services.engine
         self._store = context.services.store
@@ -58,6 +61,8 @@ class Commands:
             "retry": self._retry,
             "stop": self._stop,
             "queue": self._queue,
+            "approve": self._approve,
+            "deny": self._deny,
             "model": self._model,
             "profile": self._profile,
             "memory": self._memory,
@@ -75,7 +80,8 @@ class Commands:
     async def run(self, received: Received, command: Command, role: SenderRole) -> Done:
         """Raises Retry if it has to be run again later."""
         if role is not SenderRole.OWNER and command.name not in _ALLOWED.get(role, frozenset({"help"})):
-            return Done(_OWNER_ONLY)
+            is_answer = command.name in ("approve", "deny")
+            return Done(OWNER_ONLY if is_answer else _OWNER_ONLY)
         try:
             return await self._acts[command.name](received, command.rest)
         except FilesConflict as error:
@@ -158,6 +164,12 @@ class Commands:
         lines = [f"{number}. {turn.text[:_WORDS_MAX]}" for number, turn in enumerate(turns, start=1)]
         return Done("\n".join(lines) or "Nothing is queued. `/queue words` queues a message.")
 
+    async def _approve(self, received: Received, rest: str) -> Done:
+        return Done(await self._answers.decide(received, rest, Decision.ONCE))
+
+    async def _deny(self, received: Received, rest: str) -> Done:
+        return Done(await self._answers.decide(received, rest, Decision.DENY))
+
     # --- settings ----------------------------------------------------------------------------------
 
     async def _model(self, received: Received, rest: str) -> Done:
@@ -205,6 +217,7 @@ HELP = """Send a message, and it is answered here. Commands:
 `/undo` `/redo` `/retry` the last turn
 `/stop` the turn that runs
 `/queue words` ask after the turn that runs
+`/approve` `/deny` what waits for you
 `/model` `/profile` of this session
 `/memory` what is remembered
 `/status` how it is going"""

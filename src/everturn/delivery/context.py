@@ -44,7 +44,8 @@ class AgentEngine(Protocol):
 
 class AccountServices(msgspec.Struct, frozen=True):
     """What every account is given. ``worker``: this process, as it is registered in the store. ``profiles``:
-    names that a chat may choose from. ``models`` None: names of models are not checked."""
+    names that a chat may choose from. ``models`` None: names of models are not checked. ``page_url``: where
+    people reach the page; empty: not known."""
 
     store: Store
     engine: AgentEngine
@@ -52,6 +53,7 @@ class AccountServices(msgspec.Struct, frozen=True):
     worker: str
     models: Models | None = None
     profiles: tuple[str, ...] = ()
+    page_url: str = ""
 
 
 class AccountContext(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
+from everturn.delivery.answers import Answers
 from everturn.delivery.bell import Bell
 from everturn.delivery.commands import Command, Commands
 from everturn.delivery.context import AccountContext
@@ -35,7 +36,8 @@ class Intake:
         self._settings = context.settings
         self._clock = context.clock
         self._inbox = context.delivery.inbox
-        self._commands = Commands(context)
+        self._answers = Answers(context)
+        self._commands = Commands(context, self._answers)
         self._busy: set[str] = set()  # chats whose message is being made a turn
         self.bell = Bell(context.clock)
 
@@ -74,11 +76,17 @@ class Intake:
             await self._settle_other(received, update)
         elif command := self._commands.read(update.text):
             await self._run(received, command, update.role)
+        elif turn_id := await self._answers.take_words(received, update):
+            refusal = Refusal("answer", "It answers a question of the agent.")
+            await self._refuse(received, refusal, turn_id=turn_id)
         else:
             await self._submit(received, update)
 
     async def _settle_other(self, received: Received, update: Update) -> None:
-        if update.kind is UpdateKind.EDIT:
+        if update.kind is UpdateKind.PRESS:
+            told = await self._answers.press(received, update)
+            await self._refuse(received, Refusal("press", "A button was pressed."), told)
+        elif update.kind is UpdateKind.EDIT:
             await self._refuse(received, Refusal("edit", _EDIT), _EDIT)
         elif update.kind is UpdateKind.DELETION:
             await self._refuse(received, Refusal("deletion", "A message was deleted in the chat."))

@@ -8,12 +8,14 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import anyio.abc
+import msgspec
 
 from everturn.delivery.context import AccountContext
+from everturn.delivery.files import stored_file
 from everturn.delivery.pace import Pace
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import AccountLease, OutgoingPart, WhenUnknown
-from everturn.domain.errors import PlatformBusy, PlatformRefused, Retry
+from everturn.domain.errors import FileMissing, NotFound, PlatformBusy, PlatformRefused, Retry
 
 _log = logging.getLogger("everturn.delivery")
 
@@ -21,6 +23,7 @@ _log = logging.getLogger("everturn.delivery")
 class Sender:
     def __init__(self, context: AccountContext, lease: AccountLease) -> None:
         self._outbox = context.delivery.outbox
+        self._files = context.services.store.files
         self._platform = context.platform
         self._lease = lease
         self._settings = context.settings
@@ -69,21 +72,38 @@ class Sender:
     async def _send_part(self, part: OutgoingPart) -> None:
         outbox, lease = self._outbox, self._lease
         try:
-            timeout_s = self._settings.send_timeout_s
-            external_id = await call_within(self._clock, timeout_s, lambda: self._platform.send(part))
+            external_id = await call_within(
+                self._clock, self._settings.send_timeout_s, lambda: self._send_or_edit(part)
+            )
         except PlatformBusy as busy:
             reason, retry_at = busy.message, self._retry_at(part, busy.after_s)
             await self._write(lambda: outbox.put_back(lease, part.id, reason, retry_at=retry_at))
-        except PlatformRefused as refused:
+        except (PlatformRefused, FileMissing, NotFound) as refused:
             reason = refused.message
-            await self._write(lambda: outbox.give_up(lease, part.id, reason))
+            if part.body.replaces:
+                await self._write(lambda: outbox.send_as_new(lease, part))
+            else:
+                await self._write(lambda: outbox.give_up(lease, part.id, reason))
         except Exception as error:  # the platform's own code: whatever it raises, the outcome is unknown
             _log.warning("account %s: sending %s: %r", lease.account, part.id, error)
             reason = str(error) or type(error).__name__
-            await self._write(lambda: outbox.mark_unknown(lease, part.id, reason))
+            if part.body.replaces:  # an edit can be repeated
+                retry_at = self._retry_at(part, None)
+                await self._write(lambda: outbox.put_back(lease, part.id, reason, retry_at=retry_at))
+            else:
+                await self._write(lambda: outbox.mark_unknown(lease, part.id, reason))
         else:
             spacing_ms = round(self._platform.limits.spacing_s(part.chat.place.kind) * 1000)
             await self._write(lambda: outbox.mark_sent(lease, part.id, external_id, spacing_ms=spacing_ms))
+
+    async def _send_or_edit(self, part: OutgoingPart) -> str:
+        if part.body.replaces:
+            await self._platform.edit(part.chat, part.body.replaces, part.body)
+            return part.body.replaces
+        if part.body.file_id is None:
+            return await self._platform.send(part)
+        async with stored_file(self._files, part.chat.owner, part.body.file_id) as file:
+            return await self._platform.send(msgspec.structs.replace(part, file=file))
 
     def _retry_at(self, part: OutgoingPart, after_s: float | None) -> int:
         settings = self._settings

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from everturn.domain.asks import Ask
 from everturn.domain.turns import Failure, TurnState
 from everturn.domain.words import Words
 
@@ -277,6 +278,22 @@ class ReplyDue(msgspec.Struct, frozen=True):
     answer: str = ""
     failure: Failure | None = None
     asked: AskedElsewhere | None = None
+
+
+class AskDue(msgspec.Struct, frozen=True):
+    """An approval or a question that a chat has not seen yet."""
+
+    chat: Chat
+    ask: Ask
+
+
+class AnswerDue(msgspec.Struct, frozen=True):
+    """An approval or a question that was answered after a chat was asked. ``question``: its parts there."""
+
+    outbox_id: str
+    chat: Chat
+    ask: Ask
+    question: tuple[PartStatus, ...]
 
 
 def next_after_unknown(policy: WhenUnknown, *, is_repeat: bool) -> tuple[PartState, bool]:

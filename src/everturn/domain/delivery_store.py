@@ -10,6 +10,8 @@ from typing import Protocol
 
 from everturn.domain.delivery import (
     AccountLease,
+    AnswerDue,
+    AskDue,
     Chat,
     NewPart,
     OutgoingPart,
@@ -102,6 +104,28 @@ class Outbox(Protocol):
         before. Without parts the reply is settled with nothing to send."""
         ...
 
+    async def asks_due(self, account: str, *, limit: int) -> Sequence[AskDue]:
+        """Approvals and questions that wait in the current sessions of the account's chats, and that were
+        not asked there yet, oldest first."""
+        ...
+
+    async def record_question(self, due: AskDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
+        """Ask in the chat, once; False if that was done before. From now on the chat is owed the answer.
+        Raises NotFound if the session was purged."""
+        ...
+
+    async def answers_due(self, account: str, *, limit: int) -> Sequence[AnswerDue]:
+        """What was asked in the account's chats and has been answered since, anywhere."""
+        ...
+
+    async def record_answer(self, due: AnswerDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
+        """Show the answer in the chat, once. Without parts nothing is sent."""
+        ...
+
+    async def find(self, owner: str, chat_id: str, key: str) -> Sequence[PartStatus]:
+        """The parts of the chat's message with this key, in order; none if there is no such message."""
+        ...
+
     async def put(
         self, owner: str, chat_id: str, key: str, parts: Sequence[NewPart], *, age_max_ms: int
     ) -> bool:
@@ -131,8 +155,13 @@ class Outbox(Protocol):
         """The platform will never take the part: it is undelivered."""
         ...
 
+    async def send_as_new(self, lease: AccountLease, part: OutgoingPart) -> None:
+        """The message that the part was to replace is gone: send it as a new one."""
+        ...
+
     async def settle_unknown(self, lease: AccountLease, policy: WhenUnknown) -> int:
-        """Decide what becomes of the account's unknown parts; how many there were."""
+        """Decide what becomes of the account's unknown parts; how many there were. An edit is always tried
+        again: it can be repeated."""
         ...
 
     async def send_again(self, owner: str, part_id: str) -> PartStatus:

@@ -16,7 +16,7 @@ class Chats:
         self._db = db
 
     async def get(self, owner: str, chat_id: str) -> Chat:
-        return chat_of(await self._db.read(_get, owner, chat_id))
+        return chat_of(await self._db.read(find_chat, owner, chat_id))
 
     async def list(self, owner: str) -> list[Chat]:
         return await self._db.read(_list, owner)
@@ -70,7 +70,7 @@ def _change_owner(chat: ChatColumns, owner: str, profile: str, role: SenderRole)
     yield q("chat_owner", chat.chat_no, owner, profile)
 
 
-def _get(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
+def find_chat(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
     found = yield from CHAT.first(chat_id, owner)
     if found is None:
         raise NotFound("chat", chat_id)
@@ -78,7 +78,7 @@ def _get(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
 
 
 def lock_owned_chat(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
-    found = yield from _get(tx, owner, chat_id)
+    found = yield from find_chat(tx, owner, chat_id)
     yield from lock_chat(tx, found.chat_no)
     return found
 

@@ -8,6 +8,8 @@ import msgspec
 
 from everturn.domain.delivery import (
     AccountLease,
+    AnswerDue,
+    AskDue,
     NewPart,
     OutgoingPart,
     PartState,
@@ -17,9 +19,10 @@ from everturn.domain.delivery import (
     next_after_unknown,
 )
 from everturn.domain.errors import NotFound, WrongState
-from everturn.store.delivery import replies
+from everturn.store.delivery import questions, replies
 from everturn.store.delivery.chats import chat_of
 from everturn.store.delivery.leases import lock_lease
+from everturn.store.delivery.questions import status_of
 from everturn.store.scripts.common import find_turn
 from everturn.store.scripts.queries.delivery import (
     PART,
@@ -29,8 +32,8 @@ from everturn.store.scripts.queries.delivery import (
     PARTS_OF_TURN,
     PARTS_UNKNOWN,
     OutgoingColumns,
-    PartColumns,
 )
+from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
 
 FOR_PEOPLE_MAX = 200
@@ -50,6 +53,21 @@ class Outbox:
 
     async def record_reply(self, due: ReplyDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
         return await self._db.write(replies.record_reply, due, parts, age_max_ms)
+
+    async def asks_due(self, account: str, *, limit: int) -> list[AskDue]:
+        return await self._db.read(questions.asks_due, account, limit)
+
+    async def record_question(self, due: AskDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
+        return await self._db.write(questions.record_question, due, parts, age_max_ms)
+
+    async def answers_due(self, account: str, *, limit: int) -> list[AnswerDue]:
+        return await self._db.read(questions.answers_due, account, limit)
+
+    async def record_answer(self, due: AnswerDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
+        return await self._db.write(questions.record_answer, due, parts, age_max_ms)
+
+    async def find(self, owner: str, chat_id: str, key: str) -> list[PartStatus]:
+        return await self._db.read(questions.find_parts, owner, chat_id, key)
 
     async def put(
         self, owner: str, chat_id: str, key: str, parts: Sequence[NewPart], *, age_max_ms: int
@@ -75,6 +93,9 @@ class Outbox:
 
     async def give_up(self, lease: AccountLease, part_id: str, error: str) -> None:
         await self._db.write(_not_sent, lease, part_id, PartState.UNDELIVERED, error, 0)
+
+    async def send_as_new(self, lease: AccountLease, part: OutgoingPart) -> None:
+        await self._db.write(_send_as_new, lease, part)
 
     async def settle_unknown(self, lease: AccountLease, policy: WhenUnknown) -> int:
         if not await self._db.read(_has_unknown, lease.account):
@@ -129,6 +150,12 @@ def _not_sent(
     yield q("part_not_sent", part_id, lease.epoch, state.value, error[:ERROR_CHARS_MAX], retry_at, tx.now)
 
 
+def _send_as_new(tx: Tx, lease: AccountLease, part: OutgoingPart) -> Script[None]:
+    yield from lock_lease(tx, lease)
+    body = to_json(msgspec.structs.replace(part.body, replaces=""))
+    yield q("part_send_as_new", part.id, lease.epoch, body, tx.now)
+
+
 def _has_unknown(tx: Tx, account: str) -> Script[bool]:
     return bool((yield from PARTS_UNKNOWN.all(account)))
 
@@ -137,7 +164,9 @@ def _settle_unknown(tx: Tx, lease: AccountLease, policy: WhenUnknown) -> Script[
     yield from lock_lease(tx, lease)
     found = yield from PARTS_UNKNOWN.all(lease.account)
     for part in found:
-        state, is_repeat = next_after_unknown(policy, is_repeat=bool(part.is_repeat))
+        is_edit = bool(_part.decode(part.body).replaces)
+        rule = WhenUnknown.RESEND if is_edit else policy
+        state, is_repeat = next_after_unknown(rule, is_repeat=bool(part.is_repeat))
         next_at = tx.now + _pause_ms(part.attempts)
         yield q("part_settle", part.part_no, state.value, int(is_repeat), next_at, tx.now)
     return len(found)
@@ -172,34 +201,18 @@ def _get(owner: str, part_id: str) -> Script[PartStatus]:
     row = yield from PART.first(part_id, owner)
     if row is None:
         raise NotFound("part", part_id)
-    return _status_of(row)
+    return status_of(row)
 
 
 def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[PartStatus]]:
     turn = yield from find_turn(turn_id)
     if turn is None or turn.turn.owner != owner:
         raise NotFound("turn", turn_id)
-    return [_status_of(row) for row in (yield from PARTS_OF_TURN.all(turn.no))]
+    return [status_of(row) for row in (yield from PARTS_OF_TURN.all(turn.no))]
 
 
 def _needing_a_person(tx: Tx, owner: str) -> Script[list[PartStatus]]:
-    return [_status_of(row) for row in (yield from PARTS_FOR_PEOPLE.all(owner, FOR_PEOPLE_MAX))]
-
-
-def _status_of(row: PartColumns) -> PartStatus:
-    return PartStatus(
-        id=row.id,
-        outbox_id=row.outbox_id,
-        chat_id=row.chat_id,
-        number=row.number,
-        state=PartState(row.state),
-        attempts=row.attempts,
-        is_repeat=bool(row.is_repeat),
-        turn_id=row.turn_id,
-        external_id=row.external_id,
-        error=row.error,
-        changed_at=row.changed_at,
-    )
+    return [status_of(row) for row in (yield from PARTS_FOR_PEOPLE.all(owner, FOR_PEOPLE_MAX))]
 
 
 def _outgoing_of(row: OutgoingColumns) -> OutgoingPart:

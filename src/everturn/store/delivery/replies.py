@@ -30,7 +30,7 @@ _failure = msgspec.json.Decoder(Failure)
 
 def owe_reply(tx: Tx, chat_no: int, turn_id: str) -> Script[int]:
     """Owe the chat a reply to this turn, once; return the turn's number."""
-    turn = yield from _numbers(turn_id)
+    turn = yield from numbers_of(turn_id)
     outbox_id = tx.ids.make("out")
     yield q("outbox_owe", outbox_id, chat_no, f"turn:{turn_id}", turn.session_no, turn.turn_no, tx.now)
     return turn.turn_no
@@ -79,13 +79,13 @@ def record_reply(tx: Tx, due: ReplyDue, parts: Sequence[NewPart], age_max_ms: in
         # The turn may be resumed and completed: its reply stays owed, and this is a message of its own.
         # Its row refers to the session, which must not be purged between the look and the insert.
         yield from lock_session(tx, due.chat.owner, due.session_id)
-        turn = yield from _numbers(due.turn_id)
+        turn = yield from numbers_of(due.turn_id)
         key = f"interrupted:{due.turn_id}:{due.epoch}"
-        return (yield from _put(tx, chat, key, parts, age_max_ms, turn))
+        return (yield from put_parts(tx, chat, key, parts, age_max_ms, turn))
     outbox_no = yield from OUTBOX_RECORD.first(due.outbox_id, tx.now)
     if outbox_no is None:  # guard: f03
         return False
-    yield from _add_parts(tx, chat, outbox_no, parts, age_max_ms)
+    yield from add_parts(tx, chat, outbox_no, parts, age_max_ms)
     return True
 
 
@@ -93,10 +93,10 @@ def put_message(
     tx: Tx, owner: str, chat_id: str, key: str, parts: Sequence[NewPart], age_max_ms: int
 ) -> Script[bool]:
     chat = yield from lock_owned_chat(tx, owner, chat_id)
-    return (yield from _put(tx, chat, key, parts, age_max_ms))
+    return (yield from put_parts(tx, chat, key, parts, age_max_ms))
 
 
-def _put(
+def put_parts(
     tx: Tx,
     chat: ChatColumns,
     key: str,
@@ -109,11 +109,11 @@ def _put(
     outbox_no = yield from OUTBOX_PUT.first(outbox_id, chat.chat_no, key, session_no, turn_no, tx.now)
     if outbox_no is None:  # guard: f03
         return False
-    yield from _add_parts(tx, chat, outbox_no, parts, age_max_ms)
+    yield from add_parts(tx, chat, outbox_no, parts, age_max_ms)
     return True
 
 
-def _add_parts(
+def add_parts(
     tx: Tx, chat: ChatColumns, outbox_no: int, parts: Sequence[NewPart], age_max_ms: int
 ) -> Script[None]:
     """Under the chat's lock, so that the numbers of parts are the order in which they are sent."""
@@ -136,7 +136,7 @@ def _add_parts(
     yield Query("part_insert", many=rows)
 
 
-def _numbers(turn_id: str) -> Script[TurnNumbers]:
+def numbers_of(turn_id: str) -> Script[TurnNumbers]:
     found = yield from TURN_NUMBERS_BY_ID.first(turn_id)
     if found is None:
         raise NotFound("turn", turn_id)

@@ -117,9 +117,31 @@ FROM outbox o
 JOIN chats c ON c.chat_no = o.chat_no JOIN turns t ON t.turn_no = o.turn_no JOIN sessions s ON s.session_no = t.session_no
 LEFT JOIN chats a ON a.chat_no = (SELECT i.chat_no FROM inbox i WHERE i.turn_no = t.turn_no
   AND i.received_at <= t.created_at ORDER BY i.inbox_no LIMIT 1)
-WHERE o.account = $1 AND o.recorded_at IS NULL AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
+WHERE o.account = $1 AND o.recorded_at IS NULL AND o.key = 'turn:' || t.id
+AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
   (SELECT 1 FROM outbox n WHERE n.chat_no = o.chat_no AND n.key = 'interrupted:' || t.id || ':' || CAST(t.epoch AS TEXT))))
 ORDER BY o.outbox_no LIMIT $2
+
+-- name: asks_due
+-- What waits for an answer in the current sessions of the account's chats and was not asked there yet.
+SELECT {chat_columns}, a.id AS ask_id FROM asks a
+JOIN sessions s ON s.session_no = a.session_no JOIN chats c ON c.session_id = s.id AND c.owner = a.owner
+WHERE a.answer IS NULL AND s.deleted_at IS NULL AND c.account = $1
+AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.chat_no = c.chat_no AND o.key = 'ask:' || a.id)
+ORDER BY a.created_at, a.id LIMIT $2
+
+-- name: answers_due
+-- Asked in a chat, answered since, and the chat does not show it yet. Not before the question was sent.
+SELECT {chat_columns}, a.id AS ask_id, o.id AS outbox_id FROM outbox o
+JOIN chats c ON c.chat_no = o.chat_no JOIN asks a ON a.id = substr(o.key, 10) AND o.key = 'answered:' || a.id
+WHERE o.account = $1 AND o.recorded_at IS NULL AND a.answer IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM outbox k JOIN outbox_parts p ON p.outbox_no = k.outbox_no
+  WHERE k.chat_no = o.chat_no AND k.key = 'ask:' || a.id AND p.state IN ('waiting','sending','unknown'))
+ORDER BY o.outbox_no LIMIT $2
+
+-- name: parts_of_key
+SELECT {part_columns} FROM outbox o JOIN outbox_parts p ON p.outbox_no = o.outbox_no
+JOIN chats c ON c.chat_no = o.chat_no WHERE o.chat_no = $1 AND o.key = $2 ORDER BY p.part_no
 
 -- name: turn_numbers_by_id
 SELECT turn_no, session_no FROM turns WHERE id = $1
@@ -167,8 +189,12 @@ WHERE id = $1 AND epoch = $2 AND state = 'sending'
 -- name: parts_lost
 UPDATE outbox_parts SET state = 'unknown', error = $2, changed_at = $3 WHERE account = $1 AND state = 'sending'
 
+-- name: part_send_as_new
+UPDATE outbox_parts SET state = 'waiting', body = $3, next_at = $4, changed_at = $4
+WHERE id = $1 AND epoch = $2 AND state = 'sending'
+
 -- name: parts_unknown
-SELECT part_no, is_repeat, attempts FROM outbox_parts WHERE account = $1 AND state = 'unknown' ORDER BY part_no
+SELECT part_no, is_repeat, attempts, body FROM outbox_parts WHERE account = $1 AND state = 'unknown' ORDER BY part_no
 
 -- name: part_settle
 UPDATE outbox_parts SET state = $2, is_repeat = $3, next_at = $4, changed_at = $5 WHERE part_no = $1
@@ -186,7 +212,8 @@ UPDATE outbox_parts SET state = 'sent', body = '', error = NULL, changed_at = $2
 
 -- name: parts_of_turn
 SELECT {part_columns} FROM outbox o JOIN outbox_parts p ON p.outbox_no = o.outbox_no
-JOIN chats c ON c.chat_no = o.chat_no WHERE o.turn_no = $1 ORDER BY p.part_no
+JOIN chats c ON c.chat_no = o.chat_no WHERE o.turn_no = $1 AND (o.key LIKE 'turn:%' OR o.key LIKE 'interrupted:%')
+ORDER BY p.part_no
 
 -- name: parts_for_people
 SELECT {part_columns} FROM chats c JOIN outbox_parts p ON p.chat_no = c.chat_no

@@ -52,6 +52,14 @@ class DueColumns(ChatColumns, frozen=True):
     asked_on: str | None
 
 
+class AskDueColumns(ChatColumns, frozen=True):
+    ask_id: str
+
+
+class AnswerDueColumns(AskDueColumns, frozen=True):
+    outbox_id: str
+
+
 class OutgoingColumns(ChatColumns, frozen=True):
     part_id: str
     body: str  # JSON
@@ -84,6 +92,7 @@ class UnknownPart(Columns, frozen=True):
     part_no: int
     is_repeat: int
     attempts: int
+    body: str  # JSON
 
 
 class LeaseColumns(Columns, frozen=True):
@@ -114,6 +123,9 @@ INBOX_PRUNE: Select[[int, int], PrunedColumns] = Select("inbox_prune", PrunedCol
 OUTBOX_PUT: SelectValue[[str, int, str, int | None, int | None, int], int] = SelectValue("outbox_put")
 OUTBOX_RECORD: SelectValue[[str, int], int] = SelectValue("outbox_record")
 REPLIES_DUE: Select[[str, int], DueColumns] = Select("replies_due", DueColumns)
+ASKS_DUE: Select[[str, int], AskDueColumns] = Select("asks_due", AskDueColumns)
+ANSWERS_DUE: Select[[str, int], AnswerDueColumns] = Select("answers_due", AnswerDueColumns)
+PARTS_OF_KEY: Select[[int, str], PartColumns] = Select("parts_of_key", PartColumns)
 TURN_NUMBERS_BY_ID: Select[[str], TurnNumbers] = Select("turn_numbers_by_id", TurnNumbers)
 PARTS_CLAIMABLE: SelectValue[[str, int, int], int] = SelectValue("parts_claimable")
 PART_OUTGOING: Select[[int], OutgoingColumns] = Select("part_outgoing", OutgoingColumns)

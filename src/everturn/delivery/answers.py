@@ -1,0 +1,100 @@
+"""Takes answers from a chat: presses of buttons, ``/approve`` and ``/deny``, and words (F04)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everturn.delivery.context import AccountContext
+from everturn.delivery.questions import answers_of, code_of
+from everturn.domain.asks import Ask, AskTopic, Decision
+from everturn.domain.delivery import Received, SenderRole, Update
+from everturn.domain.errors import Gone, NotFound, Refused, WrongState
+
+OWNER_ONLY = "Only the owner can answer this."
+_GONE = "There is nothing to answer any more."
+_NOT_SHOWN = "It was not shown here completely. Answer it in the browser."
+
+
+class Answers:
+    def __init__(self, context: AccountContext) -> None:
+        self._context = context
+        self._asks = context.services.store.asks
+        self._by = f"chat:{context.platform.name}"
+
+    async def press(self, received: Received, update: Update) -> str:
+        """Take the press of a button; what the chat is told about it, if anything."""
+        if update.role is not SenderRole.OWNER:  # guard: f04
+            return OWNER_ONLY
+        word, _, rest = update.press.partition(":")
+        ask_id, _, at = rest.partition(":")
+        if word != "ask" or not (at.isascii() and at.isdigit()):
+            return ""
+        try:
+            ask = await self._asks.get(received.chat.owner, ask_id)
+        except (NotFound, Gone):
+            return _GONE
+        answers = answers_of(ask)
+        if int(at) >= len(answers):
+            return ""
+        return await self._answer(received, ask, answers[int(at)][1], is_named=True)
+
+    async def decide(self, received: Received, code: str, decision: Decision) -> str:
+        """``/approve`` and ``/deny``. The code may be left out if one approval waits."""
+        found = [ask for ask in await self._open(received) if ask.topic is AskTopic.APPROVAL]
+        if code:
+            found = [ask for ask in found if code_of(ask) == code.lower()]
+        if not found:
+            return _GONE
+        if len(found) > 1:
+            codes = ", ".join(code_of(ask) for ask in found)
+            return f"Several wait. Say which one: {codes}."
+        return await self._answer(received, found[0], decision.value, is_named=bool(code))
+
+    async def take_words(self, received: Received, update: Update) -> str | None:
+        """If the agent has asked in this chat, the message is the answer; the id of the turn that gets it."""
+        if update.role is not SenderRole.OWNER or update.files or not update.text.strip():
+            return None
+        for ask in await self._open(received):
+            if ask.topic is AskTopic.QUESTION and await self._was_shown(received, ask, is_named=False):
+                try:
+                    await self._context.services.engine.answer(
+                        received.chat.owner, ask.id, _chosen(ask.choices, update.text), by=self._by
+                    )
+                except WrongState:
+                    continue  # answered elsewhere meanwhile: this is a message like any other
+                return ask.turn_id
+        return None
+
+    async def _answer(self, received: Received, ask: Ask, answer: str, *, is_named: bool) -> str:
+        is_harmless = ask.topic is AskTopic.APPROVAL and answer == Decision.DENY
+        if not is_harmless and not await self._was_shown(received, ask, is_named=is_named):  # guard: f04
+            return _NOT_SHOWN
+        try:
+            await self._context.services.engine.answer(received.chat.owner, ask.id, answer, by=self._by)
+        except Refused as error:
+            return f"{error.message} {error.hint}".strip()
+        return ""
+
+    async def _was_shown(self, received: Received, ask: Ask, *, is_named: bool) -> bool:
+        """Whether the person had seen the question in this chat before they wrote this. ``is_named``: they
+        named it by its button or code, which are in its last part; the platform's receipt for that part may
+        come after their answer."""
+        chat = received.chat
+        question = await self._context.delivery.outbox.find(chat.owner, chat.id, f"ask:{ask.id}")
+        if is_named:
+            return bool(question) and all(part.external_id is not None for part in question[:-1])
+        return bool(question) and all(
+            part.external_id is not None and part.changed_at <= received.received_at for part in question
+        )
+
+    async def _open(self, received: Received) -> Sequence[Ask]:
+        chat = received.chat
+        return [] if chat.session_id is None else await self._asks.open(chat.owner, chat.session_id)
+
+
+def _chosen(choices: Sequence[str], text: str) -> str:
+    """The choice that a number stands for, or the words as they are."""
+    number = text.strip().removesuffix(".")
+    if number.isascii() and number.isdigit() and 0 < int(number) <= len(choices):
+        return choices[int(number) - 1]
+    return text

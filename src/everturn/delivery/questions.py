@@ -1,0 +1,197 @@
+"""Asks in the chat what a turn waits for, and shows there that it was answered (F04).
+
+The whole call is shown before it can be allowed: in the message with the buttons, or as a file before it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from everturn.delivery.bell import Bell
+from everturn.delivery.context import AccountContext
+from everturn.delivery.parts import render_parts
+from everturn.domain.asks import Ask, AskTopic, Decision, InstructionsAnswer, LimitAnswer
+from everturn.domain.delivery import AnswerDue, AskDue, Button, NewPart
+from everturn.domain.errors import Refused, Retry
+from everturn.domain.store_values import FileKind
+
+_BATCH_MAX = 20
+_LABEL_CHARS_MAX = 40
+_CODE_CHARS = 4
+_log = logging.getLogger("everturn.delivery")
+
+
+class Questions:
+    def __init__(self, context: AccountContext) -> None:
+        self._context = context
+        self._outbox = context.delivery.outbox
+        self.bell = Bell(context.clock)
+
+    async def run(self) -> None:
+        while True:
+            try:
+                count = await self.record_due()
+            except Retry as error:
+                _log.warning("account %s: %s", self._context.account, error)
+                count = 0
+            if not count:
+                await self.bell.wait(self._context.settings.poll_s)
+
+    async def record_due(self) -> int:
+        """Ask what is to be asked, and show what was answered; how many messages that is."""
+        count = 0
+        for due in await self._outbox.asks_due(self._context.account, limit=_BATCH_MAX):
+            count += await self._ask(due)
+        for answered in await self._outbox.answers_due(self._context.account, limit=_BATCH_MAX):
+            parts = self._answer_parts(answered)
+            age_max_ms = self._context.age_max_ms
+            count += await self._outbox.record_answer(answered, parts, age_max_ms=age_max_ms)
+        if count:
+            self._context.outgoing.ring()
+        return count
+
+    async def _ask(self, due: AskDue) -> bool:
+        try:
+            parts = await self._question_parts(due)
+            return await self._outbox.record_question(due, parts, age_max_ms=self._context.age_max_ms)
+        except Refused as error:  # its session was purged meanwhile
+            _log.info("account %s: %s is not asked: %s", self._context.account, due.ask.id, error)
+            return False
+
+    async def _question_parts(self, due: AskDue) -> list[NewPart]:
+        ask, has_files = due.ask, self._context.platform.features.files
+        call = call_text(ask)
+        whole = self._rendered(ask, call, is_whole=True)
+        if len(whole) == 1:
+            return whole
+        if call and has_files:
+            file = NewPart(file_id=await self._store_call(due, call))
+            question = self._rendered(ask, "", is_whole=True)
+            return [file, *question]
+        return self._rendered(ask, "", is_whole=not call)
+
+    def _rendered(self, ask: Ask, call: str, *, is_whole: bool) -> list[NewPart]:
+        """The question, with the buttons below its last part."""
+        has_buttons = self._context.platform.features.buttons
+        lines = [ask.text or f"May {ask.name} run?"]
+        if call:
+            lines.append(_fenced(call))
+        if not is_whole:
+            lines.append("*The whole call does not fit here. Open it in the browser to allow it.*")
+        options = offered(ask, is_whole=is_whole)
+        if not has_buttons:
+            lines.append(_typed_answers(ask, options))
+        parts = list(render_parts(self._context.platform, "\n\n".join(lines)))
+        if has_buttons and parts:
+            buttons = [Button(label, press_data(ask, at)) for at, label in options]
+            parts[-1] = msgspec.structs.replace(parts[-1], buttons=(*buttons, *self._open_button(ask)))
+        return parts
+
+    def _open_button(self, ask: Ask) -> tuple[Button, ...]:
+        url = self._context.services.page_url
+        return (Button("Open", url=f"{url.rstrip('/')}/s/{ask.session_id}"),) if url else ()
+
+    async def _store_call(self, due: AskDue, call: str) -> str:
+        files = self._context.services.store.files
+        with tempfile.TemporaryDirectory(prefix="everturn-call-") as folder:
+            path = Path(folder, "call")
+            await anyio.Path(path).write_text(call, encoding="utf-8")
+            name = f"{due.ask.name or 'call'}.json"
+            session_id = due.ask.session_id
+            stored = await files.put(
+                due.chat.owner, name, "application/json", path, kind=FileKind.UPLOAD, session_id=session_id
+            )
+        return stored.id
+
+    def _answer_parts(self, due: AnswerDue) -> Sequence[NewPart]:
+        """The question becomes one line. Where a platform cannot edit, nothing more is sent."""
+        message = due.question[-1].external_id if due.question else None
+        if not self._context.platform.features.edits or message is None:
+            return []
+        rendered = render_parts(self._context.platform, answered_line(due.ask))
+        return [msgspec.structs.replace(part, replaces=message) for part in rendered[:1]]
+
+
+def call_text(ask: Ask) -> str:
+    """The whole call that the ask is about, with invisible characters written as escapes."""
+    if not ask.name or ask.topic is AskTopic.QUESTION:
+        return ""
+    try:
+        arguments = json.dumps(json.loads(ask.arguments or "{}"), indent=2, ensure_ascii=False)
+    except ValueError:
+        arguments = ask.arguments
+    return ask.name + " " + "".join(map(_visible, arguments))
+
+
+def _visible(char: str) -> str:
+    """A right-to-left mark or a control character could make a call look like another one."""
+    if char == "\n" or char.isprintable():
+        return char
+    return json.dumps(char)[1:-1]
+
+
+def _fenced(text: str) -> str:
+    runs = [len(run) for run in "".join(c if c == "`" else " " for c in text).split()]
+    fence = "`" * max([3, *(length + 1 for length in runs)])
+    return f"{fence}\n{text}\n{fence}"
+
+
+def answers_of(ask: Ask) -> list[tuple[str, str]]:
+    """Label and answer of what can be chosen in a chat. What lasts longer is decided in the browser."""
+    if ask.topic is AskTopic.APPROVAL:
+        return [("Allow once", Decision.ONCE.value), ("Deny", Decision.DENY.value)]
+    if ask.topic in (AskTopic.LIMIT, AskTopic.REPEAT):
+        return [("Continue", LimitAnswer.CONTINUE.value), ("Stop", LimitAnswer.STOP.value)]
+    if ask.topic is AskTopic.INSTRUCTIONS:  # the text itself is shown in the browser only
+        found = (InstructionsAnswer.LEAVE_OUT, InstructionsAnswer.NOT_NOW)
+        return [(answer.value.capitalize(), answer.value) for answer in found]
+    return [(choice[:_LABEL_CHARS_MAX], choice) for choice in ask.choices]
+
+
+def offered(ask: Ask, *, is_whole: bool) -> list[tuple[int, str]]:
+    """Number and label of the answers. Without the whole call, it can only be denied."""
+    found = list(enumerate(answers_of(ask)))
+    if not is_whole and ask.topic is AskTopic.DOUBT:
+        found = []
+    return [(at, label) for at, (label, answer) in found if is_whole or answer != Decision.ONCE]
+
+
+def press_data(ask: Ask, at: int) -> str:
+    return f"ask:{ask.id}:{at}"
+
+
+def code_of(ask: Ask) -> str:
+    """By which the ask is named in a command. Not its place in a list, which could change under the
+    person's hands."""
+    return ask.id[-_CODE_CHARS:].lower()
+
+
+def _typed_answers(ask: Ask, options: Sequence[tuple[int, str]]) -> str:
+    if ask.topic is AskTopic.APPROVAL:
+        names = {"Allow once": "/approve", "Deny": "/deny"}
+        return "Answer with " + " or ".join(f"`{names[label]} {code_of(ask)}`" for _, label in options) + "."
+    if ask.topic is AskTopic.QUESTION:
+        lines = [f"{number}. {label}" for number, (_, label) in enumerate(options, start=1)]
+        return "\n".join([*lines, "Your next message is the answer."])
+    return "Answer it in the browser."
+
+
+def answered_line(ask: Ask) -> str:
+    when = datetime.fromtimestamp((ask.answered_at or 0) / 1000).astimezone().strftime("%H:%M")
+    if ask.answer == "closed":
+        return f"*Not answered: the turn ended at {when}.*"
+    if ask.answer == Decision.EXPIRED:
+        return f"*Not answered in time ({when}).*"
+    words = {Decision.DENY.value: "Denied"} if ask.topic is AskTopic.APPROVAL else {}
+    default = "Allowed" if ask.topic is AskTopic.APPROVAL else f"Answered: {(ask.answer or '')[:200]}"
+    by = ask.by or ""
+    place = by.removeprefix("chat:").capitalize() if by.startswith("chat:") else "the browser"
+    return f"*{words.get(ask.answer or '', default)} in {place} at {when}.*"

@@ -1,0 +1,227 @@
+"""F04: an approval or a question reaches the person in their chat and can be answered there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from everturn.delivery.questions import call_text
+from everturn.domain.asks import Ask, AskTopic
+from everturn.domain.clock import SystemClock
+from everturn.domain.delivery import NewPart
+from everturn.domain.errors import PlatformRefused
+from everturn.domain.platform import Features
+from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, Verdict
+from everturn.store import Store
+from everturn.testing import Say
+from everturn.testing.harness import OWNER, Harness, open_harness
+from everturn.testing.models import CallTool
+from everturn.testing.platform import PLAIN, RICH, FakePlatform
+from everturn.testing.tools import FakeTool
+from tests.acting import ME, ask, claim
+from tests.conftest import OpenAnother
+from tests.delivering import AGE_MAX_MS, arrive
+from tests.serving import service_of, serving
+from tests.waiting import until
+
+pytestmark = pytest.mark.anyio
+CALL = CallTool("pay", {"to": "bob", "amount": 5})
+LONG = CallTool("pay", {"note": "x" * 500})
+
+
+@pytest.fixture
+def clock() -> SystemClock:
+    return SystemClock()
+
+
+class Chat(FakePlatform):
+    """Shows 300 characters in one message."""
+
+    def render(self, markdown: str) -> Sequence[NewPart]:
+        return [NewPart(markdown[start : start + 300]) for start in range(0, len(markdown), 300)]
+
+    def labels(self) -> list[str]:
+        return [button.label for button in self.arrived[-1].body.buttons]
+
+    def press_label(self, update_id: str, label: str, *, sender: str = "ada") -> None:
+        (data,) = [b.data for part in self.arrived for b in part.body.buttons if b.label == label][-1:]
+        self.press(update_id, data, sender=sender)
+
+
+@asynccontextmanager
+async def asking(store: Store, platform: Chat, *script: Any) -> AsyncIterator[tuple[Harness, FakeTool]]:
+    pay = FakeTool("pay", "paid")
+
+    async def choose(call: ToolCall, emit: Emit) -> ToolResult | ToolQuestion:
+        return ToolQuestion("Red or blue?", ("red", "blue"))
+
+    tools, rules = [pay, FakeTool("choose", choose)], {"pay": Verdict.ASK}
+    async with (
+        open_harness(store, *script, tools=tools, rules=rules, clock=SystemClock()) as harness,
+        serving(service_of(harness, platform)),
+    ):
+        platform.say("u1", "go on")
+        yield harness, pay
+
+
+async def arrival(platform: Chat, words: str) -> str:
+    """Wait for a message with these words."""
+    await until(f"{words!r} arrives", lambda: any(words in text for text in platform.texts()))
+    return next(text for text in platform.texts() if words in text)
+
+
+async def test_f04_a_call_is_shown_whole_and_allowed_by_a_button(store: Store) -> None:
+    platform = Chat(features=RICH)
+    async with asking(store, platform, CALL, Say("it is paid")) as (_, pay):
+        shown = await arrival(platform, "bob")
+        assert '"amount": 5' in shown
+        assert platform.labels() == ["Allow once", "Deny"]
+        platform.press_label("p1", "Allow once")
+        await arrival(platform, "it is paid")
+        await arrival(platform, "Allowed in Fake at")
+        assert len(pay.calls) == 1
+    assert not any("bob" in text for text in platform.texts()), "the question has become one line"
+    assert all(not part.body.buttons for part in platform.arrived)
+
+
+async def test_f04_a_denied_call_does_not_run_and_a_member_cannot_answer(store: Store) -> None:
+    platform = Chat(features=RICH)
+    async with asking(store, platform, CALL, Say("then not")) as (_, pay):
+        await arrival(platform, "bob")
+        platform.press_label("p1", "Allow once", sender="bob")
+        await arrival(platform, "Only the owner can answer this.")
+        platform.press_label("p2", "Deny")
+        await arrival(platform, "then not")
+        await arrival(platform, "Denied in Fake at")
+        assert pay.calls == []
+
+
+async def test_f04_the_first_answer_counts_and_the_chat_shows_it(store: Store) -> None:
+    platform = Chat(features=RICH)
+    async with asking(store, platform, CALL, Say("then not")) as (harness, pay):
+        await arrival(platform, "bob")
+        button = platform.arrived[-1].body.buttons[0]
+        (session,) = (await store.sessions.list(OWNER)).items
+        await harness.answer(session, "deny")
+        await arrival(platform, "Denied in the browser at")
+        platform.press("p1", button.data)
+        await arrival(platform, "answered already")
+        assert pay.calls == []
+
+
+async def test_f04_a_call_that_does_not_fit_comes_as_a_file(store: Store) -> None:
+    platform = Chat(features=RICH)
+    async with asking(store, platform, LONG, Say("it is paid")) as (_, pay):
+        await until("the question arrives", lambda: platform.arrived and platform.labels())
+        assert platform.labels() == ["Allow once", "Deny"]
+        ((name, content),) = platform.file_bytes
+        assert name == "pay.json"
+        assert b"x" * 500 in content
+        platform.press_label("p1", "Allow once")
+        await arrival(platform, "it is paid")
+        assert len(pay.calls) == 1
+
+
+async def test_f04_where_the_whole_call_cannot_be_shown_it_can_only_be_denied(store: Store) -> None:
+    platform = Chat(features=Features(edits=True, buttons=True, files=False, typing=False))
+    async with asking(store, platform, LONG, Say("then not")) as (_, pay):
+        await arrival(platform, "does not fit here")
+        assert platform.labels() == ["Deny"]
+        platform.press_label("p1", "Deny")
+        await arrival(platform, "then not")
+        assert pay.calls == []
+
+
+async def test_f04_a_call_whose_file_did_not_arrive_cannot_be_allowed(store: Store) -> None:
+    platform = Chat(features=RICH)
+    platform.failures = [PlatformRefused("The file is not allowed.")]
+    async with asking(store, platform, LONG, Say("then not")) as (_, pay):
+        await until("the question arrives", lambda: platform.arrived and platform.labels())
+        platform.press_label("p1", "Allow once")
+        await arrival(platform, "not shown here completely")
+        platform.press_label("p2", "Deny")
+        await arrival(platform, "then not")
+        assert pay.calls == []
+
+
+async def test_f04_without_buttons_an_approval_is_typed(store: Store) -> None:
+    platform = Chat(features=PLAIN)
+    async with asking(store, platform, [CALL, CALL], Say("one is paid")) as (_, pay):
+        await until("both are asked", lambda: sum("/approve" in text for text in platform.texts()) == 2)
+        codes = [text.partition("`/approve ")[2].partition("`")[0] for text in platform.texts()]
+        assert len(set(codes)) == 2
+        platform.say("u2", "/approve")
+        await arrival(platform, "Several wait")
+        platform.say("u3", f"/approve {codes[0]}", sender="bob")
+        await arrival(platform, "Only the owner can answer this.")
+        platform.say("u4", f"/approve {codes[0].upper()}")
+        platform.say("u5", f"/deny {codes[1]}")
+        await arrival(platform, "one is paid")
+        assert len(pay.calls) == 1
+        platform.say("u6", "/approve")
+        await arrival(platform, "nothing to answer")
+
+
+@pytest.mark.parametrize("answer", ["2", "blue", "the button"])
+async def test_f04_a_question_is_answered_by_a_button_or_by_the_next_message(
+    store: Store, answer: str
+) -> None:
+    platform = Chat(features=RICH)
+    async with asking(store, platform, CallTool("choose"), Say("painted")) as (harness, _):
+        await arrival(platform, "Red or blue?")
+        assert platform.labels() == ["red", "blue"]
+
+        async def is_receipt_stored() -> bool:
+            asks = await store.asks.open(OWNER)
+            (chat,) = await store.delivery.chats.list(OWNER)
+            parts = await store.delivery.outbox.find(OWNER, chat.id, f"ask:{asks[0].id}")
+            return all(part.external_id for part in parts)
+
+        await until("the platform's receipt is stored", is_receipt_stored)
+        if answer == "the button":
+            platform.press_label("p1", "blue")
+        else:
+            platform.say("u2", answer)
+        await arrival(platform, "painted")
+        result = str(harness.model.requests[-1])
+        assert "blue" in result
+    await arrival(platform, "painted")
+
+
+async def test_f04_an_ask_is_asked_once_by_however_many_processes(
+    store: Store, open_another: OpenAnother
+) -> None:
+    other = await open_another()
+    accepted = await arrive(store, "u1")
+    held = await claim(store)
+    question = ask("ask_" + "1" * 26, held.turn.id, accepted.turn.session_id)
+    await store.turns.wait(held.turn.id, held.epoch, held.number + 1, [question], [])
+    (due,) = await store.delivery.outbox.asks_due("main", limit=10)
+    assert due.ask.id == question.id
+    recorded: list[bool] = []
+
+    async def record(through: Store) -> None:
+        parts = [NewPart("Shall I?")]
+        outbox = through.delivery.outbox
+        recorded.append(await outbox.record_question(due, parts, age_max_ms=AGE_MAX_MS))
+
+    async with anyio.create_task_group() as group:
+        for through in (store, other, store):
+            group.start_soon(record, through)
+    assert sorted(recorded) == [False, False, True]
+    assert await store.delivery.outbox.asks_due("main", limit=10) == []
+    await store.asks.answer(ME, question.id, "yes", by="ada")
+    assert await store.delivery.outbox.answers_due("main", limit=10) == [], "it was not sent yet"
+
+
+def test_f04_a_call_hides_nothing() -> None:
+    arguments = '{"command": "rm \u202e fdp.exe", "text": "```\\n\\u200b"}'
+    shown = call_text(Ask("ask_x", "ses_x", "trn_x", AskTopic.APPROVAL, 0, name="run", arguments=arguments))
+    assert shown.startswith("run {")
+    assert "\\u202e" in shown
+    assert "\\u200b" in shown
+    assert "\u202e" not in shown
