@@ -91,6 +91,7 @@ class GatewayAccounts:
         self._written: dict[str, AccountHealth] = {}
         self._changing = anyio.Lock()
         self._changed = Bell(self._clock)
+        self._is_stopping = False
         self._exits = AsyncExitStack()
         self._group = anyio.create_task_group()
 
@@ -116,7 +117,10 @@ class GatewayAccounts:
 
     async def stop(self) -> None:
         """Stop receiving, and finish the sends that have begun. Safe to call twice, from any task."""
-        self._group.cancel_scope.cancel()
+        # Not by cancelling the group: that would cancel the task that entered it as well, perhaps the caller.
+        self._is_stopping = True
+        for running in self._running.values():
+            running.remove()
         for running in self._running.values():
             await running.ended.wait()
 
@@ -298,6 +302,8 @@ class GatewayAccounts:
     async def _update(self) -> None:
         """Start, change and remove accounts, as the settings are now."""
         wanted = await self._find_wanted()
+        if self._is_stopping:
+            return
         for name in self._running.keys() - wanted.keys():
             self._running.pop(name).remove()
         for name, one in wanted.items():
