@@ -139,10 +139,10 @@ def rows_of(table: Path, every: Sequence[Mutant]) -> dict[str, str]:
     return {each.key: line for each in every for line in lines if line.startswith(f"| {_key(each)}")}
 
 
-def noticed_by(line: str) -> str:
-    """The test that a row of the table names."""
+def noticed_by(line: str, store: str) -> str:
+    """The test that a row of the table names, as it is called on this store."""
     found = re.search(r"`([^`]+)` \|$", line)
-    return found[1] if found else ""
+    return re.sub(rf"\[(?:{'|'.join(STORES)})", f"[{store}", found[1]) if found else ""
 
 
 def table_of(every: Sequence[Mutant], rows: dict[str, str]) -> str:
@@ -190,7 +190,7 @@ def _try(
         bench = Bench(Path(folder), store)
         for mutant in chosen:
             begun = time.monotonic()
-            noticed = bench.notice(mutant, noticed_by(rows.get(mutant.key, "")))
+            noticed = bench.notice(mutant, noticed_by(rows.get(mutant.key, ""), store))
             survived += not noticed
             rows[mutant.key] = row(mutant, noticed)
             print(f"{time.monotonic() - begun:4.0f} s {rows[mutant.key]}", flush=True)
