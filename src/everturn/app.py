@@ -17,13 +17,13 @@ from everturn.domain.probe import Probe
 from everturn.domain.runtime import Runtime
 from everturn.domain.secrets import Secrets
 from everturn.domain.tool import Tool
-from everturn.engine import Engine, EngineSettings
+from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.engine import TurnProfile as EngineProfile
 from everturn.gateway import GatewayAccounts, GatewayServices
 from everturn.memory import NOTES, BuiltMemory, build_memory, import_notes
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
-from everturn.models.weights import weights_folder
+from everturn.models.weights import make_shelf
 from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
 from everturn.tools import EverturnToolbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
@@ -67,12 +67,7 @@ async def open_app(
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(
             open_store(
-                config.database_url,
-                data_dir=config.home,
-                clock=clock,
-                ids=ids,
-                probe=probe,
-                settings=config.store,
+                config.database_url, data_dir=config.home, clock=clock, probe=probe, settings=config.store
             )
         )
         ring = read_key_ring(environ, config.secret_key_file)
@@ -85,7 +80,7 @@ async def open_app(
                 keys,
                 clock,
                 environ,
-                weights_folder=weights_folder(config.home, environ),
+                make_shelf(config.home, environ),
                 default=config.model,
             )
         )
@@ -101,15 +96,11 @@ async def open_app(
         recorder = Recorder(store, config.home / "indexes", config.files)
         engine = await stack.enter_async_context(
             Engine(
-                store,
-                models,
-                toolbox,
-                clock=clock,
-                ids=ids,
-                probe=probe,
-                settings=engine_settings(config),
-                memory=memory.memory if config.memory.provider else None,
-                recorder=recorder,
+                EngineParts(
+                    store, models, toolbox, memory.memory if config.memory.provider else None, recorder
+                ),
+                runtime,
+                engine_settings(config),
             )
         )
         yield App(config, store, models, keys, toolbox, engine, memory, recorder, clock, secrets, environ)

@@ -152,19 +152,21 @@ def home_of(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("EVERTURN_HOME") or "~/.everturn").expanduser()
 
 
+class Flags(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command or an embedding program sets itself. It wins over all else. None: not given."""
+
+    host: str | None = None
+    port: int | None = None
+    model: str | None = None
+    database_url: str | None = None
+    database_direct_url: str | None = None
+    opens_browser: bool = False
+
+
 def read_config(
-    home: Path | None = None,
-    environ: Mapping[str, str] | None = None,
-    *,
-    host: str | None = None,
-    port: int | None = None,
-    password: str | None = None,
-    model: str | None = None,
-    database_url: str | None = None,
-    database_direct_url: str | None = None,
-    opens_browser: bool = False,
+    home: Path | None = None, environ: Mapping[str, str] | None = None, flags: Flags | None = None
 ) -> Config:
-    """Read and check the settings; a flag that is None was not given.
+    """Read and check the settings: flags before the environment before config.toml.
 
     A removed setting is logged as a warning and ignored. Raises Invalid.
     """
@@ -173,15 +175,9 @@ def read_config(
     reader = _Reader(home / FILE)
     top = reader.top()
     top.update({name: environ[variable_of(name)] for name in TOP if environ.get(variable_of(name))})
-    flags = {
-        "host": host,
-        "port": port,
-        "password": password,
-        "model": model,
-        "database_url": database_url,
-        "database_direct_url": database_direct_url,
-    }
-    top.update({name: value for name, value in flags.items() if value is not None})
+    given = msgspec.structs.asdict(flags or Flags())
+    opens_browser = given.pop("opens_browser")
+    top.update({name: value for name, value in given.items() if value is not None})
     web = reader.table("server")
     for name in ("host", "password"):
         if top.get(name) is not None:

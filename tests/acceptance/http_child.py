@@ -12,7 +12,8 @@ import anyio
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
-from everturn.engine import Engine
+from everturn.domain.runtime import Runtime
+from everturn.engine import Engine, EngineParts
 from everturn.store import open_store
 from everturn.testing import FakeToolbox, Pause, Say, ScriptedModel, ScriptedModels
 from everturn.testing.harness import quiet_settings
@@ -27,7 +28,7 @@ async def main(folder: Path, store_url: str, port: int, tokens: int, pause_s: fl
     async with (
         open_store(store_url, data_dir=folder, clock=clock) as store,
         Engine(
-            store, models, FakeToolbox(), clock=clock, ids=Ids(clock), settings=quiet_settings()
+            EngineParts(store, models, FakeToolbox()), Runtime(clock, Ids(clock)), quiet_settings()
         ) as engine,
         build_web(WebServices(engine=engine, store=store, models=models), settings) as web,
     ):

@@ -14,6 +14,7 @@ from everturn.domain.tool import ToolCall
 from everturn.domain.turns import Usage
 from everturn.models import Keys, ModelRegistry
 from everturn.models.settings import parse_settings
+from everturn.models.weights import PipDownload, Shelf
 from everturn.store import SecretsFile, Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import Running, run_web
@@ -45,7 +46,7 @@ async def running(store: Store, tmp_path: Path, clock: FakeClock) -> AsyncIterat
     profiles = parse_profiles(PROFILES, "config.toml", TOOL_NAMES)
     async with (
         ModelRegistry(
-            parse_settings({}), keys, clock, {}, weights_folder=tmp_path / "models", default="pocket"
+            parse_settings({}), keys, clock, {}, Shelf(tmp_path / "models", PipDownload({})), default="pocket"
         ) as models,
         EverturnToolbox(tmp_path, ToolServices(store.records, store.search, clock), profiles) as toolbox,
         run_web(

@@ -11,6 +11,7 @@ import pytest
 
 from everturn.domain.sessions import NewSession
 from everturn.store import Store, open_store
+from everturn.store.files.disk import Disk
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.web_server import PATIENCE_S, Frame, run_web
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def faulty(anyio_backend: str, platter: Platter, vfs: FaultyVfs) -> AsyncIterator[Store]:
     """A store whose disk obeys the platter."""
-    async with open_store(data_dir=platter.root, vfs=vfs.name) as store:
+    async with open_store(data_dir=platter.root, disk=Disk(vfs.name)) as store:
         yield store
         platter.heal()
 

@@ -16,6 +16,7 @@ from playwright.async_api import expect
 
 from everturn.domain.clock import SystemClock
 from everturn.store import open_store
+from everturn.store.files.disk import Disk
 from everturn.testing import within
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.web_server import run_web
@@ -258,7 +259,7 @@ async def test_a_full_disk_is_shown_in_the_sidebar_and_nothing_typed_is_lost(
     platter: Platter, vfs: FaultyVfs, tmp_path: Path
 ) -> None:
     async with (
-        open_store(data_dir=platter.root, vfs=vfs.name) as store,
+        open_store(data_dir=platter.root, disk=Disk(vfs.name)) as store,
         run_web(store, tmp_path, clock=SystemClock(), settings={"page": PAGE.parent}) as server,
         open_browser() as browser,
     ):

@@ -15,6 +15,7 @@ from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.turns import Turn, TurnState
 from everturn.store import Store, open_store
+from everturn.store.files.disk import Disk
 from everturn.testing import FakeClock
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from tests.acting import ME, append, complete, new_session, start
@@ -59,7 +60,7 @@ def _written(platter: Platter, start: int, end: int) -> int:
 async def test_a04_one_more_turn_writes_as_much_in_a_long_session_as_in_a_short_one(tmp_path: Path) -> None:
     platter = Platter(tmp_path)
     vfs = FaultyVfs(platter)
-    async with open_store(data_dir=tmp_path, vfs=vfs.name) as store:
+    async with open_store(data_dir=tmp_path, disk=Disk(vfs.name)) as store:
         short, long = await long_session(store, 5), await long_session(store, 1500)
         await cost_of_a_turn(store, platter, short)  # the first one also fills caches
         few = await cost_of_a_turn(store, platter, short)

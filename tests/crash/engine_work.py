@@ -25,7 +25,7 @@ from everturn.domain.runtime import Runtime
 from everturn.domain.store_values import Request, Submission
 from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import ENDED, TurnState
-from everturn.engine import Engine, EngineSettings
+from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.memory import Memory, MemorySettings, Providers
 from everturn.store import Store
 from everturn.testing import (
@@ -100,9 +100,8 @@ async def engine_on(store: Store, folder: Path, probe: Probe, *script: Answer) -
     )
     models = ScriptedModels(model, titles)
     recorder = Recorder(store, folder / "indexes", FilesSettings())
-    async with Engine(
-        store, models, tools, clock=clock, ids=Ids(clock), settings=SETTINGS, probe=probe, recorder=recorder
-    ) as e:
+    parts = EngineParts(store, models, tools, recorder=recorder)
+    async with Engine(parts, Runtime(clock, Ids(clock), probe), SETTINGS) as e:
         yield e
 
 

@@ -22,10 +22,11 @@ WAYS = ("lost", "torn", "mixed", "kept")
 async def live_on(folder: Path) -> Platter:
     """Live through the store on a disk in this folder; return the disk's memory."""
     platter = Platter(folder)
-    vfs, disk = FaultyVfs(platter), FaultyDisk(platter)
+    vfs = FaultyVfs(platter)
+    disk = FaultyDisk(platter, vfs.name)
 
     def reopen() -> AbstractAsyncContextManager[Store]:
-        return open_store(data_dir=folder, vfs=vfs.name, disk=disk)
+        return open_store(data_dir=folder, disk=disk)
 
     async with reopen() as store:
         await Life(store, Notes(platter.mark), reopen).live()

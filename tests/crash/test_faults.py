@@ -31,7 +31,7 @@ _ROOM_FOR_A_FEW_FRAMES = 7 * 4096
 
 @asynccontextmanager
 async def opened(platter: Platter, vfs: FaultyVfs) -> AsyncIterator[Store]:
-    async with open_store(data_dir=platter.root, vfs=vfs.name, disk=FaultyDisk(platter)) as store:
+    async with open_store(data_dir=platter.root, disk=FaultyDisk(platter, vfs.name)) as store:
         yield store
 
 

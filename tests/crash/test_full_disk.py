@@ -33,8 +33,8 @@ RETRY_S = 0.2
 async def store(
     anyio_backend: str, platter: Platter, vfs: FaultyVfs, clock: FakeClock, probe: HoldingProbe
 ) -> AsyncIterator[Store]:
-    disk = FaultyDisk(platter)
-    async with open_store(data_dir=platter.root, vfs=vfs.name, disk=disk, clock=clock, probe=probe) as store:
+    disk = FaultyDisk(platter, vfs.name)
+    async with open_store(data_dir=platter.root, disk=disk, clock=clock, probe=probe) as store:
         yield store
         platter.heal()
 

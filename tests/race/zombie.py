@@ -20,7 +20,8 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.model import Chunk, ModelRequest
 from everturn.domain.probe import Moment, Probe
-from everturn.engine import Engine, EngineSettings
+from everturn.domain.runtime import Runtime
+from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.store import StoreSettings, open_store
 from everturn.testing import CallTool, CountingTool, FakeToolbox, Say, ScriptedModel, ScriptedModels
 
@@ -80,13 +81,9 @@ async def run(url: str, folder: Path, name: str, moments: list[Moment], steps: l
     async with (
         open_store(url, data_dir=folder, settings=StoreSettings(lease_s=LEASE_S), probe=probe) as store,
         Engine(
-            store,
-            ScriptedModels(model),
-            FakeToolbox(pay),
-            clock=clock,
-            ids=Ids(clock),
-            settings=settings,
-            probe=probe,
+            EngineParts(store, ScriptedModels(model), FakeToolbox(pay)),
+            Runtime(clock, Ids(clock), probe),
+            settings,
         ),
     ):
         print("ready", flush=True)

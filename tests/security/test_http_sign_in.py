@@ -18,6 +18,7 @@ from everturn.domain.tool import Tool, Verdict
 from everturn.engine import Preferences, write_preferences
 from everturn.models import Keys, ModelRegistry
 from everturn.models.settings import parse_settings
+from everturn.models.weights import PipDownload, Shelf
 from everturn.store import SecretsFile, Store
 from everturn.testing import CallTool, FakeClock, FakeTool, FakeToolbox
 from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web_settings
@@ -659,7 +660,7 @@ async def test_looking_at_the_tools_starts_no_server(store: Store, tmp_path: Pat
     profiles = parse_profiles(text, "config.toml", frozenset())
     async with (
         ModelRegistry(
-            parse_settings({}), keys, clock, {}, weights_folder=tmp_path / "models", default="pocket"
+            parse_settings({}), keys, clock, {}, Shelf(tmp_path / "models", PipDownload({})), default="pocket"
         ) as models,
         EverturnToolbox(tmp_path, ToolServices(store.records, store.search, clock), profiles) as toolbox,
         run_web(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import everturn
-from everturn.config import TABLES, former_settings, read_config
+from everturn.config import TABLES, Flags, former_settings, read_config
 from everturn.domain.errors import Invalid
 from everturn.domain.settings import settings_of
 from everturn.engine.settings import EngineSettings
@@ -30,7 +30,7 @@ def test_without_anything_the_defaults_are_safe(tmp_path: Path) -> None:
 def test_the_environment_wins_over_the_file_and_a_flag_over_both(tmp_path: Path) -> None:
     home = write(tmp_path, 'port = 1\nmodel = "file:one"\nhost = "127.0.0.2"\n')
     environ = {"EVERTURN_PORT": "2", "EVERTURN_MODEL": "env:two"}
-    config = read_config(home, environ, port=3)
+    config = read_config(home, environ, Flags(port=3))
     assert (config.web.port, config.model, config.web.host) == (3, "env:two", "127.0.0.2")
 
 
@@ -160,7 +160,7 @@ def test_an_argument_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="modle"):
         everturn.open(tmp_path, modle="pocket")  # type: ignore[call-arg]  # a name that does not exist
     with pytest.raises(TypeError, match="prot"):
-        read_config(tmp_path, {}, prot=3)  # type: ignore[call-arg]  # a name that does not exist
+        Flags(prot=3)  # type: ignore[call-arg]  # a name that does not exist
 
 
 @pytest.mark.parametrize(

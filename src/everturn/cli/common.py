@@ -152,7 +152,7 @@ def make_registry(config: Config, secrets: Secrets) -> models.ModelRegistry:
         models.Keys(secrets, os.environ),
         SystemClock(),
         os.environ,
-        weights_folder=models.weights_folder(config.home, os.environ),
+        models.make_shelf(config.home, os.environ),
         default=config.model,
     )
 

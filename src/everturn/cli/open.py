@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from everturn.cli.common import home_option, server_address
-from everturn.config import read_config
+from everturn.config import Flags, read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid
 from everturn.web.access.browser import address_to_open, open_browser
@@ -27,7 +27,7 @@ def open_(home: Path | None, host: str | None, port: int | None, is_token: bool,
     does not recognise as yours: outside WSL, behind port forwarding, or of another user. If the server has a
     password, the page asks for it instead.
     """
-    config = read_config(home, host=host, port=port)
+    config = read_config(home, flags=Flags(host=host, port=port))
     token = read_token(config.home)
     if token is None:
         raise Invalid(

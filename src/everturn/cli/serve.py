@@ -16,7 +16,7 @@ import click
 from everturn.app import open_app, open_gateway, open_web
 from everturn.cli.common import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
-from everturn.config import Config, read_config
+from everturn.config import Config, Flags, read_config
 from everturn.domain.errors import ModelKeyMissing
 from everturn.domain.secrets import SecretsState
 from everturn.engine import Engine
@@ -39,7 +39,8 @@ def serve(
 ) -> None:
     """Run the server and the page. Press Ctrl-C to stop; press it again to stop at once."""
     configure_logs()
-    config = read_config(home, host=host, port=port, model=model, opens_browser=opens_browser)
+    flags = Flags(host=host, port=port, model=model, opens_browser=opens_browser)
+    config = read_config(home, flags=flags)
     run(_serve(config))
 
 

@@ -11,15 +11,25 @@ from everturn.domain.lazy import lazy_names
 if TYPE_CHECKING:
     from everturn.engine.engine import Engine
     from everturn.engine.preferences import Preferences, read_preferences, write_preferences
+    from everturn.engine.services import EngineParts
     from everturn.engine.settings import EngineSettings, TurnProfile
 
-__all__ = ["Engine", "EngineSettings", "Preferences", "TurnProfile", "read_preferences", "write_preferences"]
+__all__ = [
+    "Engine",
+    "EngineParts",
+    "EngineSettings",
+    "Preferences",
+    "TurnProfile",
+    "read_preferences",
+    "write_preferences",
+]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "engine": ("Engine",),
         "preferences": ("Preferences", "read_preferences", "write_preferences"),
+        "services": ("EngineParts",),
         "settings": ("EngineSettings", "TurnProfile"),
     },
 )

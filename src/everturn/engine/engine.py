@@ -14,15 +14,15 @@ import anyio.abc
 import msgspec
 
 from everturn.domain.asks import Ask
-from everturn.domain.clock import Clock, call_within
+from everturn.domain.clock import call_within
 from everturn.domain.delivery import Received
 from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, NothingToDo, Overloaded, Refused
 from everturn.domain.events import Event
-from everturn.domain.ids import Ids
 from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
-from everturn.domain.model import Model, Models
-from everturn.domain.probe import Moment, Probe
+from everturn.domain.model import Model
+from everturn.domain.probe import Moment
+from everturn.domain.runtime import Runtime
 from everturn.domain.sessions import (
     NEW_SESSION,
     NewSession,
@@ -31,7 +31,6 @@ from everturn.domain.sessions import (
     SessionPatch,
     refuse_control_characters,
 )
-from everturn.domain.store import Store
 from everturn.domain.store_values import (
     NO_REQUEST,
     Accepted,
@@ -41,7 +40,6 @@ from everturn.domain.store_values import (
     TranscriptPage,
     WhenBusy,
 )
-from everturn.domain.tool import Toolbox
 from everturn.domain.turns import Turn, TurnKind, TurnState
 from everturn.domain.working_copies import ASK, FileChoices
 from everturn.engine.agent_cache import AgentCache
@@ -54,11 +52,10 @@ from everturn.engine.maintenance import Maintenance
 from everturn.engine.moves import Moves
 from everturn.engine.preferences import read_preferences
 from everturn.engine.runner import Runner
-from everturn.engine.services import TurnServices
+from everturn.engine.services import EngineParts, TurnServices
 from everturn.engine.settings import EngineSettings
 from everturn.engine.titles import Titler
-from everturn.memory import Memory
-from everturn.workspace import Recorder, Restorer
+from everturn.workspace import Restorer
 
 Args = TypeVarTuple("Args")
 
@@ -72,25 +69,15 @@ class Engine:
     Every method that returns has made its result durable first.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        models: Models,
-        toolbox: Toolbox,
-        *,
-        clock: Clock,
-        ids: Ids,
-        settings: EngineSettings,
-        probe: Probe | None = None,
-        memory: Memory | None = None,
-        recorder: Recorder | None = None,
-    ) -> None:
+    def __init__(self, parts: EngineParts, runtime: Runtime, settings: EngineSettings) -> None:
+        store, memory, recorder = parts.store, parts.memory, parts.recorder
+        clock, ids = runtime.clock, runtime.ids
         self.store = store
-        self._probe = Probe() if probe is None else probe
+        self._probe = runtime.probe
         self._clock = clock
         self.settings = settings
-        self._models = models
-        self._toolbox = toolbox
+        self._models = parts.models
+        self._toolbox = parts.toolbox
         self._memory = memory
         self._recorder = recorder
         self._lease = lease_of(store, clock, settings)
@@ -98,7 +85,17 @@ class Engine:
         self.moves = Moves(store, restorer)
         self.restorer = restorer
         services = TurnServices(
-            store, models, toolbox, clock, ids, self._probe, settings, self._lease, memory, recorder, restorer
+            store,
+            parts.models,
+            parts.toolbox,
+            clock,
+            ids,
+            self._probe,
+            settings,
+            self._lease,
+            memory,
+            recorder,
+            restorer,
         )
         self._cache: AgentCache[WarmAgent] = AgentCache(
             clock=clock, retire=self._retire, start=self._start_memory_task, bounds=settings.cache

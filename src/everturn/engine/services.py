@@ -17,6 +17,16 @@ from everturn.memory import Memory
 from everturn.workspace import Recorder, Restorer
 
 
+class EngineParts(msgspec.Struct, frozen=True):
+    """What an engine works with. ``recorder`` None: workspaces are not recorded."""
+
+    store: Store
+    models: Models
+    toolbox: Toolbox
+    memory: Memory | None = None
+    recorder: Recorder | None = None
+
+
 class TurnServices(msgspec.Struct, frozen=True):
     store: Store
     models: Models

@@ -8,7 +8,7 @@ partial answers belong to the engine. The command line and the web use the rest:
 - ``ModelRegistry``: open it as an async context manager. ``list`` gives every model with its state, ``test``,
   ``test_key`` and ``test_server`` return results and never a key, ``pull`` downloads a local model,
   ``discover`` looks for servers on this machine.
-- ``weights_folder(home, environ)``: ``EVERTURN_MODELS``, else ``models`` in the data folder.
+- ``make_shelf(home, environ)``: where weights are: ``EVERTURN_MODELS``, else ``models`` in the data folder.
 
 Read ``registry`` first, then ``history`` (transcript to steps), ``openai_request`` with ``openai_wire`` and
 ``anthropic_wire`` (steps to bytes and back), ``failures`` (errors), ``local`` (pocket and coder).
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from everturn.models.registry import ModelRegistry
     from everturn.models.settings import ModelsSettings, parse_settings
     from everturn.models.trials import Trial
-    from everturn.models.weights import weights_folder
+    from everturn.models.weights import make_shelf
 
 __all__ = [
     "CODER_SPEC",
@@ -43,9 +43,9 @@ __all__ = [
     "PriceFacts",
     "Prices",
     "Trial",
+    "make_shelf",
     "parse_settings",
     "redact",
-    "weights_folder",
 ]
 
 __getattr__ = lazy_names(
@@ -59,6 +59,6 @@ __getattr__ = lazy_names(
         "registry": ("ModelRegistry",),
         "settings": ("ModelsSettings", "parse_settings"),
         "trials": ("Trial",),
-        "weights": ("weights_folder",),
+        "weights": ("make_shelf",),
     },
 )

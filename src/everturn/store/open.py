@@ -33,11 +33,9 @@ async def open_store(
     *,
     data_dir: str | Path,
     clock: Clock | None = None,
-    ids: Ids | None = None,
     probe: Probe | None = None,
     disk: Disk | None = None,
     settings: StoreSettings | None = None,
-    vfs: str | None = None,
 ) -> AsyncIterator[Store]:
     """Open the store: SQLite in the data folder, a SQLite file by path, or ``postgresql://…``.
 
@@ -49,7 +47,7 @@ async def open_store(
     clock = clock or SystemClock()
     context = StoreContext(
         clock=clock,
-        ids=ids or Ids(clock),
+        ids=Ids(clock),
         probe=probe or Probe(),
         disk=disk,
         hub=Hub(),
@@ -63,7 +61,7 @@ async def open_store(
     if "://" in address and not address.startswith("sqlite://"):
         raise StoreRefused(f"The address {address.split('://')[0]}://… names no database we know.")
     path = _file_of(address, folder)
-    db = SqliteDatabase(path, context, vfs=vfs)
+    db = SqliteDatabase(path, context)
     workers = Workers(db, path.parent)
     try:
         await db.open()

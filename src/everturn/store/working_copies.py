@@ -26,6 +26,7 @@ from everturn.domain.working_copies import (
 )
 from everturn.store.checkpoints import CheckpointPlace, add_checkpoint, checkpoint_at, checkpoint_of
 from everturn.store.scripts.common import (
+    OF_SESSION,
     add_events,
     get_session,
     locked_shown_session,
@@ -281,7 +282,7 @@ def _settle(
         changes_total=done.changes_total,
         kept=done.kept,
     )
-    yield from add_events(tx, session, None, 0, 0, [event], is_activity=False)
+    yield from add_events(tx, session, OF_SESSION, [event], is_activity=False)
     return True
 
 

@@ -1,7 +1,7 @@
 """A disk that loses power and fails on demand: it distinguishes written bytes from synced bytes.
 
 ``Platter`` records every operation in order, with the marks that a test puts between
-them. ``FaultyVfs`` is how SQLite writes to it (``open_store(..., vfs=vfs.name)``), ``FaultyDisk`` how the
+them. ``FaultyVfs`` is how SQLite writes to it (``Disk(vfs.name)``), ``FaultyDisk`` how the
 store's other files are written. The files themselves are real and are in the test's folder; the platter
 can write to another folder what would be left on the disk if the power failed at any operation.
 
@@ -269,7 +269,8 @@ def _apply(content: bytearray, operation: Operation) -> None:
 class FaultyDisk(Disk):
     """For attachments, exports and spools: ``open_store(..., disk=FaultyDisk(platter))``."""
 
-    def __init__(self, platter: Platter) -> None:
+    def __init__(self, platter: Platter, vfs: str | None = None) -> None:
+        super().__init__(vfs)
         self._platter = platter
 
     def write(self, descriptor: int, data: bytes) -> None:

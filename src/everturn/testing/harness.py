@@ -16,11 +16,12 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.model import Models
 from everturn.domain.probe import Probe
+from everturn.domain.runtime import Runtime
 from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.turns import ENDED, Turn, TurnState
-from everturn.engine import Engine, EngineSettings
+from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.testing.clock import FakeClock
 from everturn.testing.models import Answer, ScriptedModel, ScriptedModels
 from everturn.testing.tools import FakeToolbox
@@ -138,15 +139,11 @@ async def open_harness(
     used_clock = FakeClock() if clock is None else clock
     used_model = ScriptedModel(*script, clock=used_clock) if model is None else model
     used_toolbox = FakeToolbox(*tools, rules=rules) if toolbox is None else toolbox
+    used_models = ScriptedModels(used_model) if models is None else models
     engine = Engine(
-        store,
-        ScriptedModels(used_model) if models is None else models,
-        used_toolbox,
-        clock=used_clock,
-        ids=Ids(used_clock),
-        probe=probe,
-        settings=quiet_settings() if settings is None else settings,
-        **more,
+        EngineParts(store, used_models, used_toolbox, **more),
+        Runtime(used_clock, Ids(used_clock), probe or Probe()),
+        quiet_settings() if settings is None else settings,
     )
     async with engine:
         yield Harness(engine, store, used_model, used_toolbox, used_clock)

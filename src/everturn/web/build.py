@@ -96,8 +96,9 @@ def build_web(services: WebServices, settings: WebSettings, *, more: Iterable[An
         parts.streams,
         parts.lifespan,
         RequestLog(parts.metrics, services.clock, parts.ids),
-        host_network=() if services.toolbox is None else _with_host_network(services.toolbox.profiles),
     )
+    if services.toolbox is not None:
+        web.host_network = _with_host_network(services.toolbox.profiles)
     return web
 
 

@@ -69,11 +69,10 @@ class Web:
         streams: Streams,
         lifespan: Callable[[], AbstractAsyncContextManager[None]],
         log: RequestLog,
-        *,
-        host_network: tuple[str, ...] = (),
     ) -> None:
         self.settings = settings
-        self.host_network = host_network  # names in config.toml of what has this machine's network
+        # Names in config.toml of what has this machine's network; ``build_web`` puts them here.
+        self.host_network: tuple[str, ...] = ()
         self.table = table
         self.accounts = accounts
         self.streams = streams

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everturn.cli.serve import check_default, drain, share_server_lock, warn_of_readers, warn_of_sandbox
-from everturn.config import read_config
+from everturn.config import Flags, read_config
 from everturn.domain.errors import ModelUnknown
 from everturn.store import Store
 from everturn.testing import Pause, Say
@@ -73,9 +73,9 @@ async def test_a_provider_that_does_not_exist_is_refused_and_a_missing_key_only_
 ) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     with pytest.raises(ModelUnknown):
-        await check_default(read_config(tmp_path, {}, model="nope:x"))
+        await check_default(read_config(tmp_path, {}, Flags(model="nope:x")))
     for name in ("pocket", "ollama:not-running", "anthropic:x"):
-        await check_default(read_config(tmp_path, {}, model=name))
+        await check_default(read_config(tmp_path, {}, Flags(model=name)))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "ANTHROPIC_API_KEY" in caplog.text
 

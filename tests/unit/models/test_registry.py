@@ -15,7 +15,7 @@ from everturn.models import Keys, ModelRegistry, parse_settings
 from everturn.models.anthropic_wire import AnthropicModel
 from everturn.models.local import POCKET_SPEC
 from everturn.models.small_models.text_calls import TextCalls
-from everturn.models.weights import OnProgress
+from everturn.models.weights import OnProgress, Shelf
 from everturn.store import SecretsFile
 from everturn.testing.wires import WireAnswer, WireServer, anthropic_answer, openai_answer, refuse
 from tests.unit.models.samples import TOOLS, asks, collect, finish_of, text_of
@@ -53,9 +53,8 @@ async def registry(
         stored,
         SystemClock(),
         variables,
-        weights_folder=tmp_path / "models",
+        Shelf(tmp_path / "models", no_download),
         default=default,
-        download=no_download,
     )
     async with opened:
         yield opened

@@ -21,6 +21,7 @@ class RecordingDisk(Disk):
     """Records its calls, in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[str] = []
         self.synced: list[Path] = []
 

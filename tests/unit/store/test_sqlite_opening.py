@@ -53,6 +53,7 @@ async def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: P
 
 class _RecordingDisk(Disk):
     def __init__(self) -> None:
+        super().__init__()
         self.synced: list[Path] = []
 
     def sync_folder(self, folder: Path) -> None:

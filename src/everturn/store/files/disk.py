@@ -13,7 +13,11 @@ from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreB
 
 
 class Disk:
-    """The real disk. A test's disk overrides these few calls to fill up, to fail or to forget."""
+    """The real disk. A test's disk overrides these few calls to fill up, to fail or to forget, and names the
+    virtual file system by which SQLite writes to it."""
+
+    def __init__(self, vfs: str | None = None) -> None:
+        self.vfs = vfs
 
     def sync_file(self, descriptor: int) -> None:
         os.fsync(descriptor)

@@ -126,17 +126,26 @@ def find_turn(turn_id: str) -> Script[TurnRow | None]:
     return None if row is None else turn_of(row)
 
 
+class EventPlace(msgspec.Struct, frozen=True):
+    """Where events belong: a turn, an epoch of it, and the number of the first."""
+
+    turn: TurnRow | None
+    epoch: int
+    number: int
+
+
+OF_SESSION = EventPlace(None, 0, 0)  # of events that belong to no turn
+
+
 def add_events(
     tx: Tx,
     session: SessionRow,
-    turn: TurnRow | None,
-    epoch: int,
-    number: int,
+    place: EventPlace,
     payloads: Sequence[Payload],
     *,
     is_activity: bool = True,
 ) -> Script[int]:
-    """Append events under the session's lock, numbered from ``number``; return the last position.
+    """Append events under the session's lock; return the last position.
 
     ``is_activity`` False leaves ``updated_at`` as it was (A05).
     """
@@ -146,8 +155,9 @@ def add_events(
     else:
         last = yield from TAIL_POSITION.only(session.no, count)
     first = last - count + 1
-    turn_no = turn.no if turn else None
-    turn_id = turn.id if turn else None
+    epoch, number = place.epoch, place.number
+    turn_no = place.turn.no if place.turn else None
+    turn_id = place.turn.id if place.turn else None
     data = [encode(payload) for payload in payloads]
     many = [
         (session.no, first + i, turn_no, epoch, number + i, session.owner, 0, tx.now, crc_of(item), item)
@@ -194,7 +204,7 @@ def refresh(tx: Tx, session: SessionRow) -> Script[None]:
 
 def add_change_event(tx: Tx, session: SessionRow, what: str, version: int, head: str | None) -> Script[None]:
     event = SessionChanged(version=version, what=what, head=head)
-    yield from add_events(tx, session, None, 0, 0, [event], is_activity=False)
+    yield from add_events(tx, session, OF_SESSION, [event], is_activity=False)
 
 
 def add_messages(tx: Tx, session: SessionRow, turn_no: int, messages: Sequence[Message]) -> Script[None]:

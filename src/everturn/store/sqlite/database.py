@@ -33,13 +33,13 @@ class SqliteDatabase:
 
     dialect = "sqlite"
 
-    def __init__(self, path: Path, context: StoreContext, *, vfs: str | None = None) -> None:
+    def __init__(self, path: Path, context: StoreContext) -> None:
         self.path = path
         self.clock = context.clock
         self.ids = context.ids
         self.probe = context.probe
         self._context = context
-        self._vfs = vfs
+        self._vfs = context.disk.vfs
         self._queries = _number_parameters(sql.queries("sqlite"))
         self._readers: queue.SimpleQueue[tuple[apsw.Connection, ScriptRunner]] = queue.SimpleQueue()
         self._connections: list[apsw.Connection] = []

@@ -9,7 +9,7 @@ from everturn.domain.asks import Ask, AskTopic, Decision
 from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.turns import Turn
-from everturn.store.scripts.common import add_events, get_turn, lock_turn, refresh
+from everturn.store.scripts.common import EventPlace, add_events, get_turn, lock_turn, refresh
 from everturn.store.scripts.queries.turns import (
     ASK,
     ASKS_EXPIRED,
@@ -109,7 +109,7 @@ def _answer(tx: Tx, owner: str, ask_id: str, given: _GivenAnswer) -> Script[Ask]
     yield q("ask_answer", ask_id, answer, by, tx.now, body)
     writer = yield from WRITER.first(turn.no, turn.turn.epoch)
     number = (writer.number if writer else 0) + 1
-    yield from add_events(tx, session, turn, turn.turn.epoch, number, [_event(ask, answer, by)])
+    yield from add_events(tx, session, EventPlace(turn, turn.turn.epoch, number), [_event(ask, answer, by)])
     yield q("writer_number", turn.no, turn.turn.epoch, number)
     still_open = yield from ASKS_OPEN_OF_TURN.only(turn.no)
     if still_open == 0 and turn.state == "waiting":
@@ -160,7 +160,7 @@ def wait_for_asks(tx: Tx, turn_id: str, epoch: int, number: int, waiting: Waitin
             ask.expires_at,
         )
     event = ev.TurnWaiting(tuple(ask.id for ask in asks), waiting.worked_ms)
-    yield from add_events(tx, session, turn, epoch, number, [*payloads, event])
+    yield from add_events(tx, session, EventPlace(turn, epoch, number), [*payloads, event])
     yield q("writer_number", turn.no, epoch, number + len(payloads))
     yield q("turn_wait", turn.no)
     yield q("writer_seal", turn.no, epoch)  # all it had to say is here: its count was checked

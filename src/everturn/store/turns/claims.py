@@ -15,6 +15,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim
 from everturn.domain.turns import ClaimReason, Failure, Turn, TurnState
 from everturn.store.scripts.common import (
+    EventPlace,
     add_events,
     delete_answers,
     get_session_by_no,
@@ -149,7 +150,7 @@ def take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | N
     else:
         attempt = turn.turn.attempts + (reason == ClaimReason.CRASH)
         event = ev.TurnResumed(epoch, worker, reason, attempt, turn.stopped_at, max(steps, default=0))
-    yield from add_events(tx, session, turn, epoch, 1, [event])
+    yield from add_events(tx, session, EventPlace(turn, epoch, 1), [event])
     if is_queued:
         journal = yield from journal_of(session, turn, skips_damage=True)
     else:

@@ -16,6 +16,7 @@ from everturn.domain.turns import ACTIVE, ENDED, Completed, Failure, Recovery, T
 from everturn.store import ledger
 from everturn.store.journal.fold import JournalFold
 from everturn.store.scripts.common import (
+    EventPlace,
     add_change_event,
     add_events,
     add_messages,
@@ -101,7 +102,7 @@ def complete(
     yield from add_messages(tx, session, turn.no, folded.messages)
     version = yield from bump(tx, session)
     end = ev.TurnCompleted(usage=folded.usage, version=version)
-    yield from add_events(tx, session, turn, epoch, number + 1, [end])
+    yield from add_events(tx, session, EventPlace(turn, epoch, number + 1), [end])
     yield q("writer_seal", turn.no, epoch)
     yield from _close(tx, turn, Ending(TurnState.COMPLETED), folded, Recovery.NONE, number + 1)
     if turn.is_late:  # guard: c09
@@ -202,7 +203,7 @@ def end_active(
     if writer is not None and not writer.is_sealed:
         number = LAST_NUMBER
     event = _end_event(ending, recovery, version)
-    yield from add_events(tx, session, turn, turn.turn.epoch, number, [event])
+    yield from add_events(tx, session, EventPlace(turn, turn.turn.epoch, number), [event])
     yield from _close(tx, turn, ending, folded, recovery, number)
     if ahead.has_unknown:
         # Shown as far as this version knows it. A newer one folds it again; until then it is not pruned.
@@ -279,7 +280,7 @@ def end_queued(
         yield from move_head(tx, session, turn.no)
     version = yield from bump(tx, session)
     event = _end_event(ending, Recovery.NONE, version)
-    yield from add_events(tx, session, turn, 0, 1, [event])
+    yield from add_events(tx, session, EventPlace(turn, 0, 1), [event])
     yield from refresh(tx, session)
     return (yield from get_turn(turn.no)).turn
 
@@ -336,7 +337,7 @@ def queue_turn(tx: Tx, session: SessionRow, new: NewTurn) -> Script[tuple[TurnRo
         yield from add_messages(tx, session, turn.no, [message])
         yield from _owe_replies(tx, session, turn)  # guard: f06
     accepted = ev.TurnAccepted(message=message, place=0 if new.is_first else places.count)
-    yield from add_events(tx, session, turn, 0, 0, [accepted])
+    yield from add_events(tx, session, EventPlace(turn, 0, 0), [accepted])
     return turn, position
 
 

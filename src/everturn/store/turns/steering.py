@@ -9,6 +9,7 @@ from everturn.domain.errors import (
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Message, Role
 from everturn.store.scripts.common import (
+    EventPlace,
     add_events,
 )
 from everturn.store.scripts.queries.turns import STEERING_OF_TURN, TURN
@@ -39,7 +40,7 @@ def take_steering(tx: Tx, turn_id: str, epoch: int, number: int) -> Script[list[
     ]
     if messages:
         payloads = [ev.MessageAdded(message=message) for message in messages]
-        yield from add_events(tx, session, turn, epoch, number, payloads)
+        yield from add_events(tx, session, EventPlace(turn, epoch, number), payloads)
         yield q("writer_number", turn.no, epoch, number + len(messages) - 1)
         yield q("steering_delete", turn.no)  # guard: a16
     return messages

@@ -78,30 +78,18 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 NOTHING = Nothing()
 
 
+@dataclass(slots=True, eq=False)
 class ApiCall(Generic[Q, B]):
     """One request that has passed every check, with its parts decoded."""
 
-    __slots__ = ("body", "caller", "headers", "path", "query", "receive", "scope", "visitor")
-
-    def __init__(
-        self,
-        scope: Scope,
-        receive: Receive,
-        headers: Mapping[str, str],
-        visitor: Visitor,
-        caller: identity.Caller,
-        path: dict[str, str],
-        query: Q,
-        body: B,
-    ) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.headers = headers
-        self.visitor = visitor
-        self.caller = caller
-        self.path = path
-        self.query = query
-        self.body = body
+    scope: Scope
+    receive: Receive
+    headers: Mapping[str, str]
+    visitor: Visitor
+    caller: identity.Caller
+    path: dict[str, str]
+    query: Q
+    body: B
 
     @property
     def owner(self) -> str:
