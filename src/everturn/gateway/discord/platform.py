@@ -1,0 +1,284 @@
+"""The platform for Discord: the gateway's socket in, the HTTP API out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import aiohttp
+import anyio
+import msgspec
+import yarl
+from discord import Client, File, HTTPException, Intents
+from discord.gateway import DiscordWebSocket, ReconnectWebSocket
+from discord.http import Route
+from msgspec import Meta
+
+from everturn.domain.clock import Clock
+from everturn.domain.delivery import Button, Chat, NewPart, OutgoingPart, RemoteFile
+from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
+from everturn.gateway.dialects import Dialect
+from everturn.gateway.discord.client import DiscordHttp, TokenRefused, explained
+from everturn.gateway.discord.updates import UpdateReader
+from everturn.gateway.rendering import render
+
+SECRETS: Final = ("token",)
+CONFIG_ONLY: Final = ("api_url", "gateway_url")  # the token is sent there
+_EVENTS: Final = ("MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "INTERACTION_CREATE")
+_TEXT_MAX: Final = 2_000
+_NONCE_CHARS_MAX: Final = 25
+_NO_PREVIEWS: Final = 4  # a flag of messages
+_ROW_MAX: Final = 5  # buttons side by side
+_PRESS_SEEN: Final = 6  # the answer to a press that changes nothing
+_WRONG_TOKEN_PAUSE_S: Final = 60.0
+_CONNECT_MAX_S: Final = 60.0
+_CLOSE_MAX_S: Final = 2.0
+_CONNECTED_MIN_S: Final = 10.0  # a connection that lasts less is made again after a pause
+_FILE_HOSTS: Final = ("cdn.discordapp.com", "media.discordapp.net")
+_log = logging.getLogger("everturn.gateway")
+
+
+class DiscordSettings(msgspec.Struct, frozen=True, kw_only=True):
+    api_url: Annotated[str, Meta(description="The HTTP API.")] = Route.BASE
+    gateway_url: Annotated[str, Meta(description="The gateway's socket.")] = str(
+        DiscordWebSocket.DEFAULT_GATEWAY
+    )
+
+
+def platform(
+    account: str, settings: DiscordSettings, secrets: Mapping[str, str], clock: Clock
+) -> DiscordPlatform:
+    return DiscordPlatform(account, secrets["token"], settings, clock)
+
+
+class _ResumePoint(msgspec.Struct, frozen=True):
+    """Where a new socket continues: after the last event that was stored."""
+
+    gateway: yarl.URL
+    session: str
+    sequence: int
+
+
+class DiscordPlatform:
+    name = "discord"
+    # A lost socket is resumed after the last event that was stored. A new process has nothing to resume.
+    promises = Promises(deduplicates=True, redelivers=True)
+    limits = SendLimits(per_s_max=40, chat_spacing_s=1)
+    features = Features(edits=True, buttons=True, files=True, typing=True)
+
+    def __init__(self, account: str, token: str, settings: DiscordSettings, clock: Clock) -> None:
+        self._account = account
+        self._token = token
+        self._settings = settings
+        self._clock = clock
+        self._http: DiscordHttp | None = None
+        self._opening = anyio.Lock()
+        self._resume: _ResumePoint | None = None
+        self._events: list[tuple[str, Any]] = []  # read from the socket and not delivered
+        self.unknown_updates = 0
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    async def identify(self) -> Identity:
+        with explained(is_harmless_twice=True):
+            http = await self._open()
+            me = await http.request(Route("GET", "/users/@me"))
+        return Identity(me["id"], me["username"], f"https://discord.com/users/{me['id']}")
+
+    async def _open(self) -> DiscordHttp:
+        """The client, once Discord has accepted the token."""
+        async with self._opening:
+            if self._http is None:
+                http = DiscordHttp(self._settings.api_url)
+                try:
+                    await http.static_login(self._token)
+                except BaseException:
+                    await http.close()
+                    raise
+                self._http = http
+            return self._http
+
+    # --- receiving -----------------------------------------------------------------------------------
+
+    async def receive(self, deliver: Deliver) -> None:
+        reader = UpdateReader(self._account, await self.identify())
+        while True:
+            started = self._clock.monotonic()
+            with explained(is_harmless_twice=True):
+                socket = await self._connect()
+            try:
+                await self._follow(socket, reader, deliver)
+            except ReconnectWebSocket as closed:
+                if not closed.resume:
+                    self._resume = None
+            finally:
+                with anyio.move_on_after(_CLOSE_MAX_S, shield=True):
+                    await socket.close()
+            if self._clock.monotonic() - started < _CONNECTED_MIN_S:
+                raise PlatformBusy("Discord closes the connection again and again.")
+
+    async def _connect(self) -> DiscordWebSocket:
+        # Without the privileged intent Discord leaves out what is written in servers, unless the bot is
+        # mentioned: that is what is wanted.
+        client = Client(intents=Intents(guild_messages=True, dm_messages=True, guilds=True))
+        client.http = await self._open()
+        await client._async_setup_hook()
+        point = self._resume
+        gateway = yarl.URL(self._settings.gateway_url) if point is None else point.gateway
+        connecting = DiscordWebSocket.from_client(
+            client,
+            initial=True,
+            gateway=gateway,
+            session=point.session if point else None,
+            sequence=point.sequence if point else None,
+            resume=point is not None,
+        )
+        socket = await asyncio.wait_for(connecting, _CONNECT_MAX_S)
+        # Its own parsers keep a copy of every server's state, and start a task for each message: those of one
+        # chat would overtake each other.
+        self._events.clear()
+        socket._discord_parsers = {event: partial(self._note, event) for event in _EVENTS}
+        return socket
+
+    def _note(self, event: str, data: Any) -> None:
+        self._events.append((event, data))
+
+    async def _follow(self, socket: DiscordWebSocket, reader: UpdateReader, deliver: Deliver) -> None:
+        """Deliver what the socket gives. Raises ReconnectWebSocket when it is closed."""
+        while True:
+            with explained(is_harmless_twice=True):
+                await socket.poll_event()
+            while self._events:
+                await self._deliver(reader, *self._events[0], deliver)
+                self._events.pop(0)
+            if socket.session_id is not None and socket.sequence is not None:
+                self._resume = _ResumePoint(socket.gateway, socket.session_id, socket.sequence)
+
+    async def _deliver(self, reader: UpdateReader, event: str, data: Any, deliver: Deliver) -> None:
+        update = reader.read(event, data)
+        if update is None:
+            self.unknown_updates += 1
+            _log.debug("account %s: an event %s has no message of a person", self._account, event)
+        else:
+            await deliver(update)
+        if event == "INTERACTION_CREATE":
+            await self._answer_press(data)
+
+    async def _answer_press(self, interaction: Any) -> None:
+        """Discord says that the press failed unless it is answered within three seconds."""
+        route = Route("POST", "/interactions/{id}/{token}/callback", **_named(interaction, "id", "token"))
+        try:
+            await (await self._open()).request(route, json={"type": _PRESS_SEEN})
+        except (HTTPException, aiohttp.ClientError, OSError) as error:
+            _log.debug("account %s: a press is not answered: %s", self._account, type(error).__name__)
+
+    # --- sending -------------------------------------------------------------------------------------
+
+    async def send(self, part: OutgoingPart) -> str:
+        body = _body(part.body) | {
+            "nonce": part.id[-_NONCE_CHARS_MAX:],
+            "enforce_nonce": True,
+            "flags": _NO_PREVIEWS,
+        }
+        if part.file is None:
+            sent = await self._call(part.chat, "POST", "", json=body)
+        else:
+            # Opening it reads nothing.
+            file = File(part.file.path, part.file.name)
+            try:
+                sent = await self._call(part.chat, "POST", "", form=_form(body, file), files=[file])
+            finally:
+                file.close()
+        return str(sent["id"])
+
+    async def edit(self, chat: Chat, external_id: str, body: NewPart) -> None:
+        await self._call(chat, "PATCH", f"/{int(external_id)}", json=_body(body), is_harmless_twice=True)
+
+    async def show_typing(self, chat: Chat) -> None:
+        with explained(is_harmless_twice=True):
+            route = Route("POST", "/channels/{channel_id}/typing", channel_id=chat.place.chat)
+            await (await self._open()).request(route)
+
+    def render(self, markdown: str) -> Sequence[NewPart]:
+        return [NewPart(text) for text in render(markdown, Dialect.DISCORD, _TEXT_MAX)]
+
+    async def _call(
+        self, chat: Chat, method: str, path: str, *, is_harmless_twice: bool = False, **content: Any
+    ) -> Any:
+        """Send or change a message of a chat; Discord's answer."""
+        try:
+            # Nothing was sent if this fails.
+            with explained(is_harmless_twice=True):
+                http = await self._open()
+            with explained(is_harmless_twice=is_harmless_twice):
+                route = Route(method, f"/channels/{{channel_id}}/messages{path}", channel_id=chat.place.chat)
+                return await http.request(route, **content)
+        except TokenRefused as error:
+            # What waits is sent when the account has a valid token again.
+            raise PlatformBusy(error.message, after_s=_WRONG_TOKEN_PAUSE_S) from None
+
+    # --- files ---------------------------------------------------------------------------------------
+
+    async def fetch(self, file: RemoteFile, target: Path, *, bytes_max: int) -> None:
+        url = yarl.URL(file.ref)
+        if url.host not in (*_FILE_HOSTS, yarl.URL(self._settings.api_url).host):
+            raise PlatformRefused(f"{file.name} is not on Discord's servers.")
+        if (file.size or 0) > bytes_max:
+            raise _too_large(file, bytes_max)
+        with explained(is_harmless_twice=True):
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(url, allow_redirects=False) as answer,
+                await anyio.open_file(target, "wb") as written,
+            ):
+                if answer.status != 200:
+                    raise PlatformRefused(f"Discord does not have {file.name} any more.")
+                size = 0
+                async for chunk in answer.content.iter_chunked(65_536):
+                    size += len(chunk)
+                    if size > bytes_max:
+                        raise _too_large(file, bytes_max)
+                    await written.write(chunk)
+
+
+def _too_large(file: RemoteFile, bytes_max: int) -> PlatformRefused:
+    return PlatformRefused(f"{file.name} is larger than {bytes_max:,} bytes.")
+
+
+def _named(data: Mapping[str, Any], *names: str) -> dict[str, str]:
+    return {name: str(data.get(name, "")) for name in names}
+
+
+def _body(body: NewPart) -> dict[str, Any]:
+    # No mentions: an answer must not call everyone in a server, whatever its text says.
+    return {"content": body.text, "components": _rows(body.buttons), "allowed_mentions": {"parse": []}}
+
+
+def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+    keys = [
+        {"type": 2, "label": button.label[:80]}
+        | ({"style": 5, "url": button.url} if button.url else {"style": 2, "custom_id": button.data})
+        for button in buttons
+    ]
+    return [{"type": 1, "components": keys[at : at + _ROW_MAX]} for at in range(0, len(keys), _ROW_MAX)]
+
+
+def _form(body: dict[str, Any], file: File) -> list[dict[str, Any]]:
+    attachments = {"attachments": [{"id": 0, "filename": file.filename}]}
+    return [
+        {"name": "payload_json", "value": msgspec.json.encode(body | attachments).decode()},
+        {
+            "name": "files[0]",
+            "value": file.fp,
+            "filename": file.filename,
+            "content_type": "application/octet-stream",
+        },
+    ]
