@@ -15,6 +15,7 @@ import anyio.to_thread
 from anyio.streams.text import TextReceiveStream
 
 from everturn.testing.wires import WireServer
+from tests.forks import run_command
 
 PATIENCE_S = 120
 
@@ -35,15 +36,8 @@ async def command(
     """Run a command to its end. ``more``: variables of its environment."""
 
     def call() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "everturn", *arguments],
-            env=environment(home, wires, **{"COLUMNS": "100", **more}),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        environ = environment(home, wires, **{"COLUMNS": "100", **more})
+        return run_command(*arguments, environ=environ, stdin=stdin, timeout_s=PATIENCE_S)
 
     return await anyio.to_thread.run_sync(call)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
@@ -24,6 +23,7 @@ from anyio.streams.text import TextReceiveStream
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
 from everturn.testing.ports import free_port
+from tests.forks import Fork, start_command
 
 # Campaigns that take long run in full with EVERTURN_LONG=1, and short in an ordinary run.
 IS_LONG = os.environ.get("EVERTURN_LONG") == "1"
@@ -200,7 +200,7 @@ class House:
         self.port = free_port()
         self.extra: dict[str, str] = {}
         self._group = group
-        self._process: anyio.abc.Process | None = None
+        self._process: Fork | None = None
         self.complaints: list[str] = []
         self.elsewhere: list[str] = []
 
@@ -221,10 +221,8 @@ class House:
             "EVERTURN_MODEL": "openai:test-model",
             "PYTHONUNBUFFERED": "1",
         }
-        command = [sys.executable, "-m", "everturn", "serve", "--port", str(self.port)]
-        self._process = await anyio.open_process(command, env=environ | self.extra, stderr=None)
-        assert self._process.stdout is not None
-        out = TextReceiveStream(self._process.stdout)
+        self._process, output = start_command("serve", "--port", str(self.port), environ=environ | self.extra)
+        out = TextReceiveStream(output)
         said = ""
         with anyio.fail_after(PATIENCE_S):
             while "is ready" not in said:
@@ -239,14 +237,16 @@ class House:
 
     async def stop(self) -> None:
         if self._process is not None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGTERM)
             with anyio.move_on_after(15, shield=True):
-                await self._process.wait()
+                await self._process.wait_async()
             await self._end()
 
     async def _end(self) -> None:
         assert self._process is not None
-        await self._process.aclose()
+        self._process.send_signal(signal.SIGKILL)
+        with anyio.CancelScope(shield=True):
+            await self._process.wait_async()
         self._process = None
 
     async def context(self, **more: Any) -> BrowserContext:
@@ -286,11 +286,9 @@ def _is_bad(message: Any) -> bool:
 
 
 async def _drain(out: TextReceiveStream) -> None:
-    try:
+    async with out:
         async for _ in out:
             pass
-    except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-        return
 
 
 class Chromium:

@@ -1,0 +1,138 @@
+"""`everturn` commands as processes of their own, forked from one that has imported everything (fork_server.py)."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+_SERVER = Path(__file__).with_name("fork_server.py")
+_lock = threading.Lock()
+
+
+class _Server:
+    """One for each process of the tests, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, str(_SERVER), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        atexit.register(self.close)
+
+    def fork(self, request: bytes, descriptors: list[int]) -> tuple[int, int]:
+        """The process id and the pidfd of a new process."""
+        with _lock:
+            socket.send_fds(self._control, [request], descriptors)
+            answer, received, _, _ = socket.recv_fds(self._control, 100, 1)
+        if not received:
+            raise ChildProcessError("the fork server has ended")
+        return int(answer), received[0]
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+
+_servers: list[_Server] = []
+
+
+def _server() -> _Server:
+    with _lock:
+        if not _servers:
+            _servers.append(_Server())
+        return _servers[0]
+
+
+class Fork:
+    """A running command."""
+
+    def __init__(self, arguments: tuple[str, ...], environ: Mapping[str, str], streams: list[int]) -> None:
+        self._exit, exit_writes = os.pipe()
+        request = {"arguments": arguments, "environ": dict(environ), "folder": os.getcwd()}
+        self.pid, self._pidfd = _server().fork(json.dumps(request).encode(), [*streams, exit_writes])
+        os.close(exit_writes)
+        self.returncode: int | None = None
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The exit code; None if it runs on."""
+        if self.returncode is None and select.select([self._exit], [], [], timeout_s)[0]:
+            self._note_exit()
+        return self.returncode
+
+    async def wait_async(self) -> int:
+        if self.returncode is None:
+            await anyio.wait_readable(self._exit)
+            self._note_exit()
+        assert self.returncode is not None
+        return self.returncode
+
+    def _note_exit(self) -> None:
+        code = os.read(self._exit, 100)
+        if not code:
+            raise ChildProcessError("the fork server has ended")
+        self.returncode = int(code)
+        os.close(self._exit)
+        os.close(self._pidfd)
+
+
+def run_command(
+    *arguments: str, environ: Mapping[str, str], stdin: str, timeout_s: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        fork = Fork(arguments, environ, [given.fileno(), out.fileno(), err.fileno()])
+        code = fork.wait(timeout_s)
+        if code is None:
+            fork.send_signal(signal.SIGKILL)
+            fork.wait(timeout_s)
+            raise subprocess.TimeoutExpired(["everturn", *arguments], timeout_s)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(arguments, code, out.read().decode(), err.read().decode())
+
+
+class Output(anyio.abc.ByteReceiveStream):
+    """What a process prints."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        await anyio.wait_readable(self._descriptor)
+        if data := os.read(self._descriptor, max_bytes):
+            return data
+        raise anyio.EndOfStream
+
+    async def aclose(self) -> None:
+        os.close(self._descriptor)
+
+
+def start_command(*arguments: str, environ: Mapping[str, str]) -> tuple[Fork, Output]:
+    """Start a command that is given no input. Its errors are printed with those of the tests."""
+    reads, writes = os.pipe()
+    with open(os.devnull) as nothing:
+        fork = Fork(arguments, environ, [nothing.fileno(), writes, sys.__stderr__.fileno()])
+    os.close(writes)
+    return fork, Output(reads)
