@@ -30,6 +30,8 @@ class SlackService:
         self.failures: list[Callable[[], web.Response] | str] = []  # of the next methods that write
         self.envelopes: list[dict[str, Any]] = []  # not acknowledged yet
         self.acknowledged: list[str] = []
+        self.history: list[dict[str, Any]] = []  # all messages of people
+        self.may_read_history = True
         self.connections = 0
         self.is_revoked = False
         self._clock = 1_700_000_000_000_000
@@ -48,8 +50,15 @@ class SlackService:
             "ts": self._ts(),
             **fields,
         }
+        self.history.append(self._last)
         self.emit_event(self._last)
         return self._last
+
+    def say_unheard(self, text: str, channel: str = DIRECT) -> None:
+        """Let a person write what is never delivered: no connection was open for too long."""
+        self.history.append(
+            {"type": "message", "channel": channel, "user": PERSON, "text": text, "ts": self._ts()}
+        )
 
     def people_edit(self, text: str) -> None:
         changed = {
@@ -223,6 +232,8 @@ class SlackService:
             "files.getUploadURLExternal": self._offer_upload,
             "files.completeUploadExternal": self._share,
             "files.info": self._describe,
+            "users.conversations": self._list_channels,
+            "conversations.history": self._page,
         }
         return answers[method](sent)
 
@@ -240,6 +251,20 @@ class SlackService:
                 message.update(text=sent["text"], blocks=sent.get("blocks", message.get("blocks")))
                 return {"ts": sent["ts"]}
         return {"error": "message_not_found"}
+
+    def _list_channels(self, sent: dict[str, Any]) -> dict[str, Any]:
+        if not self.may_read_history:
+            return {"error": "missing_scope"}
+        return {"channels": [{"id": name} for name in sorted({one["channel"] for one in self.history})]}
+
+    def _page(self, sent: dict[str, Any]) -> dict[str, Any]:
+        """Newest first, two at a time."""
+        in_channel = [one for one in self.history if one["channel"] == sent["channel"]]
+        found = [one for one in reversed(in_channel) if one["ts"] > sent["oldest"]]
+        start = int(sent.get("cursor") or 0)
+        messages = [{key: one[key] for key in one if key != "channel"} for one in found[start : start + 2]]
+        more = str(start + 2) if len(found) > start + 2 else ""
+        return {"messages": messages, "response_metadata": {"next_cursor": more}}
 
     def _offer_upload(self, sent: dict[str, Any]) -> dict[str, Any]:
         file_id = f"F{self._ts()}"

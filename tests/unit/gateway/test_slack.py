@@ -192,6 +192,50 @@ async def test_a_lost_connection_is_an_error_and_the_next_one_delivers(
         await receiver.has(1)
 
 
+class _Earlier(SystemClock):
+    """The stand-in's messages are from 2023."""
+
+    def now_ms(self) -> int:
+        return 1_600_000_000_000
+
+
+async def test_f01_direct_messages_that_slack_did_not_deliver_are_fetched_after_a_lost_connection(
+    service: SlackService,
+) -> None:
+    made = make_platform("team", SlackSettings(api_url=f"{service.url}/api/"), TOKENS, _Earlier())
+    assert isinstance(made, SlackPlatform)
+    async with receiving(made) as receiver:
+        service.say("first")
+        await receiver.has(1)
+        await until(lambda: service.acknowledged, "it is acknowledged")
+
+    for number in range(5):
+        service.say_unheard(f"unheard {number}", f"D{number % 2}")
+    async with receiving(made) as receiver:
+        service.say("last")
+        found = await receiver.has(6)
+    assert [update.text for update in found[:5]] == [f"unheard {number}" for number in range(5)]
+    assert "first" not in [update.text for update in found]
+    assert len({update.id for update in found}) == 6
+
+
+async def test_f01_messages_that_cannot_be_fetched_do_not_stop_receiving(
+    service: SlackService, caplog
+) -> None:
+    platform = platform_at(service.url)
+
+    async def act() -> None:
+        await until(lambda: service.connections == 1, "the connection is there")
+        await service.drop_sockets()
+
+    await failure_while(platform, act)
+    service.may_read_history = False
+    async with receiving(platform) as receiver:
+        service.say("hello")
+        await receiver.has(1)
+    assert "may be missing" in caplog.text
+
+
 async def test_a_revoked_token_stops_receiving_with_a_reason(
     platform: SlackPlatform, service: SlackService
 ) -> None:

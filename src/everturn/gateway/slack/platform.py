@@ -21,6 +21,7 @@ from everturn.domain.errors import PlatformBusy, PlatformRefused
 from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
 from everturn.gateway.dialects import Dialect
 from everturn.gateway.rendering import render
+from everturn.gateway.slack.history import find_missed
 from everturn.gateway.slack.updates import Frame, UpdateReader
 
 TEXT_CHARS_MAX: Final = 3_000  # of a section, which a message with buttons consists of
@@ -75,6 +76,8 @@ class SlackPlatform:
         self._web = AsyncWebClient(
             tokens.bot, base_url=settings.api_url, timeout=_TIMEOUT_S, retry_handlers=[]
         )
+        self._is_lost = False  # the last connection ended, and Slack did not announce it
+        self._newest_us = clock.now_ms() * 1000  # time of the newest message that was stored
         self.ignored = 0  # frames that were no update for us
 
     async def identify(self) -> Identity:
@@ -97,8 +100,29 @@ class SlackPlatform:
             while True:
                 url = await self._socket_url()
                 async with session.ws_connect(url, heartbeat=_HEARTBEAT_S) as socket:
+                    if self._is_lost:
+                        await self._deliver_missed(reader, deliver)
+                    self._is_lost = True  # unless Slack ends the connection in order
                     await self._read_frames(socket, reader, deliver)
+                    self._is_lost = False
                 await self._clock.sleep(_RECONNECT_S)
+
+    async def _deliver_missed(self, reader: UpdateReader, deliver: Deliver) -> None:
+        """Deliver what was written while there was no connection. Repeats are recognised by their ids."""
+        try:
+            with _outcomes():
+                missed = await find_missed(self._web, self._newest_us)
+        except (PlatformBusy, PlatformRefused, SlackApiError, aiohttp.ClientError, TimeoutError) as error:
+            _log.warning("account %s: messages of the last minutes may be missing: %s", self._account, error)
+            return
+        for frame in missed:
+            await self._deliver(reader, frame, deliver)
+
+    async def _deliver(self, reader: UpdateReader, frame: Frame, deliver: Deliver) -> None:
+        update = self._update(reader, frame)
+        if update is not None:
+            await deliver(update)
+            self._newest_us = max(self._newest_us, update.number or 0)
 
     async def _socket_url(self) -> str:
         with _outcomes(is_token_final=True):
@@ -117,9 +141,8 @@ class SlackPlatform:
                     raise PlatformRefused("Socket Mode is switched off for this Slack app.")
                 return
             if frame.envelope_id:
-                update = self._update(reader, frame)
-                if update is not None:
-                    await deliver(update)  # if it raises, Slack gets no acknowledgement and repeats the event
+                # If this raises, Slack gets no acknowledgement and repeats the event.
+                await self._deliver(reader, frame, deliver)
                 await socket.send_json({"envelope_id": frame.envelope_id})
         raise ConnectionError("Slack closed the connection")
 

@@ -1,0 +1,46 @@
+"""Direct messages that Slack did not deliver: no connection was open for longer than it repeats them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from slack_sdk.web.async_client import AsyncWebClient
+
+from everturn.gateway.slack.updates import Frame
+
+_PAGES_MAX: Final = 20
+_PAGE: Final = 100
+
+_log = logging.getLogger("everturn.gateway.slack")
+
+
+async def find_missed(web: AsyncWebClient, since_us: int) -> list[Frame]:
+    """What was written in direct conversations after this moment, in order, as Slack would have delivered it.
+    Some of it may have been delivered."""
+    since = f"{since_us // 1_000_000}.{since_us % 1_000_000:06d}"
+    found: list[Mapping[str, Any]] = []  # Slack's own messages
+    for channel in await _pages(web, "users.conversations", "channels", {"types": "im"}):
+        arguments = {"channel": str(channel["id"]), "oldest": since}
+        messages = await _pages(web, "conversations.history", "messages", arguments)
+        found += [{**message, "channel": channel["id"]} for message in messages]
+    found.sort(key=lambda message: str(message.get("ts")))
+    return [Frame("events_api", payload={"event": message}) for message in found]
+
+
+async def _pages(
+    web: AsyncWebClient, method: str, key: str, arguments: Mapping[str, str]
+) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    cursor = ""
+    for _ in range(_PAGES_MAX):
+        answer = await web.api_call(
+            method, http_verb="GET", params={**arguments, "limit": _PAGE, "cursor": cursor}
+        )
+        found += answer[key]
+        cursor = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
+        if not cursor:
+            return found
+    _log.warning("%s has more than %d entries: the rest is not looked at", method, len(found))
+    return found
