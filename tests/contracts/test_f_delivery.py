@@ -263,7 +263,7 @@ async def test_f03_an_answer_that_the_platform_cannot_render_is_sent_as_it_is(st
 
 
 async def test_f07_an_error_of_the_platform_while_receiving_stops_neither_sending_nor_later_updates(
-    store: Store,
+    store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Breaking(FakePlatform):
         breaks = 2
@@ -279,3 +279,5 @@ async def test_f07_an_error_of_the_platform_while_receiving_stops_neither_sendin
         platform.say("u1")
         assert await arrived(platform, 1) == ["still here"]
         assert service.last_error == "the platform is down"
+    logged = [record for record in caplog.records if "receiving" in record.getMessage()]
+    assert [bool(record.exc_info) for record in logged] == [True, False], "its trace once"

@@ -116,8 +116,9 @@ class AccountService:
                 await self._platform.receive(self.deliver)
                 _log.warning("account %s: the platform stopped delivering", self.account)
             except Exception as error:  # the platform's own code
-                self._note_error(error)
-                _log.warning("account %s: receiving: %r", self.account, error)
+                # Its trace once: a platform that is away fails again and again.
+                is_new = self._note_error(error)
+                _log.warning("account %s: receiving: %r", self.account, error, exc_info=is_new)
             finally:
                 self.receiving_since = None
             if clock.monotonic() - started > settings.retry_longest_s:
@@ -135,9 +136,11 @@ class AccountService:
                 bell.ring()
             await self._services.clock.sleep(self._settings.wake_s)
 
-    def _note_error(self, error: Exception) -> None:
-        self.last_error = str(error) or type(error).__name__
+    def _note_error(self, error: Exception) -> bool:
+        """True if the last error was another one."""
+        before, self.last_error = self.last_error, str(error) or type(error).__name__
         self.last_error_at = self._services.clock.now_ms()
+        return self.last_error != before
 
 
 def _is_unexpected(error: Exception) -> bool:

@@ -162,7 +162,7 @@ class Intake:
                 lambda: platform.fetch(file, target, bytes_max=settings.file_bytes_max),
             )
         except Exception as error:  # the platform's own code
-            _log.warning("account %s: fetching %s: %r", self._account, file.name, error)
+            _log.warning("account %s: fetching %s: %r", self._account, file.name, error, exc_info=True)
             return error
         return None
 

@@ -85,7 +85,7 @@ class Sender:
             else:
                 await self._write(lambda: outbox.give_up(lease, part.id, reason))
         except Exception as error:  # the platform's own code: whatever it raises, the outcome is unknown
-            _log.warning("account %s: sending %s: %r", lease.account, part.id, error)
+            _log.warning("account %s: sending %s: %r", lease.account, part.id, error, exc_info=True)
             reason = str(error) or type(error).__name__
             if part.body.replaces:  # an edit can be repeated
                 retry_at = self._retry_at(part, None)
