@@ -19,6 +19,7 @@ from everturn.domain.delivery import AccountLease, Update
 from everturn.domain.errors import Denied, LeaseLost, Retry
 from everturn.domain.gateway import Admit
 from everturn.domain.platform import Platform
+from everturn.domain.probe import Moment
 
 PAIRED = "/start"  # what is stored in place of a pairing code
 _log = logging.getLogger("everturn.delivery")
@@ -74,10 +75,11 @@ class AccountService:
         text = PAIRED if admission.is_paired_now else update.text
         admitted = msgspec.structs.replace(update, role=admission.role, text=text)
         try:
-            await inbox.receive(admission.owner, admitted, profile=admission.profile)
+            received = await inbox.receive(admission.owner, admitted, profile=admission.profile)
         except Denied:
             self.strangers += 1  # a guest in a chat of somebody else
             return
+        await self._services.probe.reach(Moment.INBOX_RECEIVED, received.id)
         self._intake.bell.ring()
 
     async def _serve(self, lease: AccountLease) -> None:

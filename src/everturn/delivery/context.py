@@ -16,6 +16,7 @@ from everturn.domain.delivery import Chat, NewPart, Received
 from everturn.domain.delivery_store import Delivery
 from everturn.domain.model import Models
 from everturn.domain.platform import Platform
+from everturn.domain.probe import Probe
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Request, Submission
@@ -54,6 +55,7 @@ class AccountServices(msgspec.Struct, frozen=True):
     models: Models | None = None
     profiles: tuple[str, ...] = ()
     page_url: str = ""
+    probe: Probe = Probe()
 
 
 class AccountContext(msgspec.Struct, frozen=True):

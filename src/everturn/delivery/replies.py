@@ -9,6 +9,7 @@ from everturn.delivery.context import AccountContext
 from everturn.delivery.parts import render_parts
 from everturn.domain.delivery import AskedElsewhere, ReplyDue
 from everturn.domain.errors import Refused, Retry
+from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
 
 _BATCH_MAX = 20
@@ -41,6 +42,7 @@ class Replies:
             age_max_ms = self._context.age_max_ms
             try:
                 count += await self._outbox.record_reply(due, parts, age_max_ms=age_max_ms)
+                await self._context.services.probe.reach(Moment.REPLY_RECORDED, due.turn_id)
             except Refused as error:  # its session was purged meanwhile
                 _log.info("account %s: no reply to %s: %s", self._account, due.turn_id, error)
         if count:

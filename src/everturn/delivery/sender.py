@@ -16,6 +16,7 @@ from everturn.delivery.pace import Pace
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import AccountLease, OutgoingPart, WhenUnknown
 from everturn.domain.errors import FileMissing, NotFound, PlatformBusy, PlatformRefused, Retry
+from everturn.domain.probe import Moment
 
 _log = logging.getLogger("everturn.delivery")
 
@@ -28,6 +29,7 @@ class Sender:
         self._lease = lease
         self._settings = context.settings
         self._clock = context.clock
+        self._probe = context.services.probe
         self._pace = Pace(context.clock, context.platform.limits.per_s_max)
         self._sending = 0
         self._bell = context.outgoing
@@ -71,6 +73,7 @@ class Sender:
 
     async def _send_part(self, part: OutgoingPart) -> None:
         outbox, lease = self._outbox, self._lease
+        await self._probe.reach(Moment.PART_CLAIMED, part.id)
         try:
             external_id = await call_within(
                 self._clock, self._settings.send_timeout_s, lambda: self._send_or_edit(part)
@@ -93,6 +96,7 @@ class Sender:
             else:
                 await self._write(lambda: outbox.mark_unknown(lease, part.id, reason))
         else:
+            await self._probe.reach(Moment.PART_SENT, part.id)
             spacing_ms = round(self._platform.limits.spacing_s(part.chat.place.kind) * 1000)
             await self._write(lambda: outbox.mark_sent(lease, part.id, external_id, spacing_ms=spacing_ms))
 

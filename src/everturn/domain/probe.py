@@ -55,6 +55,10 @@ class Moment(StrEnum):
     MEMORY_RETURNED = "memory.returned"  # the provider is done, the ledger does not know
     MEMORY_WRITTEN = "memory.written"  # "settled" is in the transaction, not committed
     MEMORY_SETTLED = "memory.settled"  # the ledger says settled
+    INBOX_RECEIVED = "inbox.received"  # an update is a row, the platform has no acknowledgement
+    REPLY_RECORDED = "reply.recorded"  # the parts of a reply are rows, none was sent
+    PART_CLAIMED = "part.claimed"  # a part is about to be sent
+    PART_SENT = "part.sent"  # the platform has the part, its receipt is not stored
 
 
 class Probe:
