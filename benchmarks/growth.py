@@ -32,7 +32,7 @@ from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.sessions import SessionFilter
-from everturn.domain.store_values import SearchOrder, Submission
+from everturn.domain.store_values import ImportedSession, SearchOrder, Submission
 from everturn.store import Store, open_store
 from everturn.store.sessions.titles import grams_of, titles_of
 
@@ -270,7 +270,7 @@ async def long_session(report: Report, folder: Path, messages: int, times: int) 
         figures = []
         for count in (10, messages):
             made = long_session_of(ids, SystemClock(), count)
-            session = await app.store.transcript.import_session(OWNER, *made)
+            session = await app.store.transcript.import_session(OWNER, ImportedSession(*made))
             figures.append(await first_token_ms(app, session.id, times))
         report.say("first token in a session of 10 messages, p50", figures[0], "ms")
         report.say(f"first token in a session of {messages:,} messages, p50", figures[1], "ms")

@@ -28,6 +28,7 @@ from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Abilities, Chunk, Finish, ModelRequest, TextChunk
 from everturn.domain.runtime import Runtime
 from everturn.domain.sessions import NewSession, Session
+from everturn.domain.store_values import ImportedSession
 from everturn.domain.turns import FinishReason, Turn, TurnState
 from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.store import open_store
@@ -82,7 +83,9 @@ async def _server(folder: Path, pipe: Connection, sessions: int, messages: int) 
         await asyncio.gather(
             *(store.sessions.create(LOCAL_OWNER, NewSession(title=f"Session {n}")) for n in range(sessions))
         )
-        long = await store.transcript.import_session(LOCAL_OWNER, *long_session(ids, clock, messages))
+        long = await store.transcript.import_session(
+            LOCAL_OWNER, ImportedSession(*long_session(ids, clock, messages))
+        )
         engine_settings = EngineSettings(makes_titles=False)
         async with (
             Engine(EngineParts(store, models, FakeToolbox()), Runtime(clock, ids), engine_settings) as engine,

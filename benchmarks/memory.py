@@ -20,6 +20,7 @@ from benchmarks.printing import Report, median, percentile
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.runtime import Runtime
+from everturn.domain.store_values import ImportedSession
 from everturn.engine.agent_cache import CacheBounds
 from everturn.memory import Memory, MemorySettings, Providers, build_memory
 from everturn.store import Store, open_store
@@ -213,7 +214,9 @@ async def _long_session(store: Store, messages: int) -> str:
         copied_turns.append(new)
         parent = new.id
     whole = msgspec.structs.replace(session, id=ids.session(), head=parent, messages=len(copied_messages))
-    imported = await store.transcript.import_session(OWNER, whole, copied_turns, copied_messages)
+    imported = await store.transcript.import_session(
+        OWNER, ImportedSession(whole, copied_turns, copied_messages)
+    )
     return imported.id
 
 

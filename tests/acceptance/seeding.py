@@ -11,6 +11,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Call, Message, Result, Role, Text
 from everturn.domain.sessions import NewSession, Session, SessionPatch
+from everturn.domain.store_values import ImportedSession
 from everturn.domain.turns import Turn, TurnState
 from everturn.store import open_store
 
@@ -42,7 +43,7 @@ async def long_session(data_dir: Path, count: int, title: str = "A long session"
         parent = turn_id
     session = msgspec.structs.replace(session, head=parent)
     async with open_store(None, data_dir=data_dir) as store:
-        return (await store.transcript.import_session("local", session, turns, messages)).id
+        return (await store.transcript.import_session("local", ImportedSession(session, turns, messages))).id
 
 
 def _messages(turn_id: str, number: int, at: int) -> list[Message]:

@@ -19,7 +19,7 @@ import pytest
 
 import everturn
 from everturn.domain.sessions import NewSession, SessionPatch
-from everturn.domain.store_values import Submission
+from everturn.domain.store_values import ImportedSession, Submission
 from everturn.engine import Preferences, write_preferences
 from everturn.store import open_store
 from everturn.testing.wires import (
@@ -120,7 +120,7 @@ async def test_sessions_all_adds_archived_ones_but_neither_deleted_nor_ephemeral
         await store.sessions.change("local", archived.id, SessionPatch(archived=True))
         await store.sessions.mark_deleted("local", deleted.id, due_at=1 << 50)
         one_answer = msgspec.structs.replace(kept, id=f"ses_{'0' * 26}", title="API")
-        await store.transcript.import_session("local", one_answer, (), (), purge_at=1 << 50)
+        await store.transcript.import_session("local", ImportedSession(one_answer, (), (), purge_at=1 << 50))
     done = await command(data_dir, "sessions", "--all", "--json")
     assert [json.loads(line)["title"] for line in done.stdout.splitlines()] == ["Archived", "Kept"]
     refused = await command(data_dir, "export", deleted.id)

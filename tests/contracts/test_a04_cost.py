@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from everturn.domain import events as ev
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Message, Role, Text
+from everturn.domain.store_values import ImportedSession
 from everturn.domain.turns import Turn, TurnState
 from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk
@@ -38,7 +39,7 @@ async def long_session(store: Store, turns: int) -> str:
             name = message_id(turn.id, ordinal)
             messages.append(Message(name, turn.id, role, (Text("some words " * 20),), 1, ordinal))
     asked = replace(session, head=parent)
-    return (await store.transcript.import_session(ME, asked, tree, messages)).id
+    return (await store.transcript.import_session(ME, ImportedSession(asked, tree, messages))).id
 
 
 async def cost_of_a_turn(store: Store, platter: Platter, session_id: str) -> tuple[int, int]:

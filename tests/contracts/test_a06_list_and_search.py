@@ -8,7 +8,7 @@ import pytest
 
 from everturn.domain.errors import Invalid
 from everturn.domain.sessions import NewSession, SessionFilter, SessionPatch
-from everturn.domain.store_values import Request, SearchOrder
+from everturn.domain.store_values import Request, RetriedTurn, SearchOrder
 from everturn.store import Store
 from everturn.store.sessions import search
 from tests.acting import (
@@ -89,7 +89,7 @@ async def test_a06_a_session_without_a_title_keeps_its_first_words(store: Store)
     assert await first_words() == "what is this?"
     held = await claim(store, session_id=session.id)
     await complete(store, held, await append(store, held, answer("Yes.")))
-    await store.transcript.retry(ME, session.id, first.turn.id, Request(), text="who is this?")
+    await store.transcript.retry(ME, session.id, RetriedTurn(first.turn.id, text="who is this?"), Request())
     held = await claim(store, session_id=session.id)
     await complete(store, held, await append(store, held, answer("A man.")))
     assert await first_words() == "who is this?", "the first message was edited"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from everturn.domain.errors import BadImport, FileUnreadable, Stale
 from everturn.domain.sessions import SessionPatch
-from everturn.domain.store_values import Request
+from everturn.domain.store_values import ImportedSession, Request
 from everturn.domain.turns import Usage
 from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk, write_atomically
@@ -59,7 +59,9 @@ async def test_a15_a_session_whose_attachment_is_gone_can_still_be_exported(
     await lose_bytes(store, ME, file.id)
     assert await export_document(store, ME, session_id) == replace(document, files=())
     async with open_store(data_dir=tmp_path / "elsewhere") as empty:
-        await empty.transcript.import_session(ME, document.session, document.turns, document.messages)
+        await empty.transcript.import_session(
+            ME, ImportedSession(document.session, document.turns, document.messages)
+        )
         again = await export_document(empty, ME, session_id)
         assert (again.messages, again.files) == (document.messages, ())
 
@@ -81,7 +83,7 @@ async def test_a15_an_import_into_an_empty_store_is_equal(store: Store, tmp_path
     session_id = await rich_session(store)
     exported = await store.transcript.export(ME, session_id)
     async with open_store(data_dir=tmp_path / "elsewhere") as empty:
-        await empty.transcript.import_session(ME, *exported)
+        await empty.transcript.import_session(ME, ImportedSession(*exported))
         session, turns, messages = await empty.transcript.export(ME, session_id)
         assert await empty.upkeep.check() == []
         context = await empty.transcript.context(ME, session_id)
@@ -98,14 +100,16 @@ async def test_a15_an_import_into_an_empty_store_is_equal(store: Store, tmp_path
 async def test_a15_an_import_beside_its_original_gets_new_names(store: Store) -> None:
     session_id = await rich_session(store)
     exported = await store.transcript.export(ME, session_id)
-    copy = await store.transcript.import_session(ME, *exported)
+    copy = await store.transcript.import_session(ME, ImportedSession(*exported))
     assert copy.id != session_id
     _, turns, messages = await store.transcript.export(ME, copy.id)
     assert not {turn.id for turn in turns} & {turn.id for turn in exported[1]}
     assert [message.parts for message in messages] == [message.parts for message in exported[2]]
     assert await store.upkeep.check() == []
     await store.sessions.delete(ME, session_id)
-    assert (await store.transcript.import_session(ME, *exported)).id != session_id, "deleted stays deleted"
+    assert (await store.transcript.import_session(ME, ImportedSession(*exported))).id != session_id, (
+        "deleted stays deleted"
+    )
 
 
 async def test_a15_a_broken_document_is_refused_whole(store: Store) -> None:
@@ -121,7 +125,7 @@ async def test_a15_a_broken_document_is_refused_whole(store: Store) -> None:
     ]
     for turns, said in broken:
         with pytest.raises(BadImport):
-            await store.transcript.import_session(ME, exported, turns, said)
+            await store.transcript.import_session(ME, ImportedSession(exported, turns, said))
     assert len((await store.sessions.list(ME)).items) == 1
     assert await store.upkeep.check() == []
 
@@ -187,20 +191,22 @@ async def test_a15_a_document_with_numbers_that_cannot_be_is_refused_whole(store
     before = await store.sessions.list(ME)
     for document in broken:
         with pytest.raises(BadImport):
-            await store.transcript.import_session(ME, *document)
+            await store.transcript.import_session(ME, ImportedSession(*document))
     assert await store.sessions.list(ME) == before
 
 
 async def test_a15_a_refused_number_is_named_exactly(store: Store) -> None:
     session, turns, messages = await store.transcript.export(ME, await rich_session(store))
     with pytest.raises(BadImport, match=r"is 9223372036854775807; it can be 0 to 1000000000000000\."):
-        await store.transcript.import_session(ME, replace(session, version=2**63 - 1), turns, messages)
+        await store.transcript.import_session(
+            ME, ImportedSession(replace(session, version=2**63 - 1), turns, messages)
+        )
 
 
 async def test_a15_a_stale_write_is_refused_also_at_the_highest_version_that_is_taken(store: Store) -> None:
     session, turns, messages = await store.transcript.export(ME, await rich_session(store))
     given = replace(session, version=NUMBER_MAX)
-    copy = await store.transcript.import_session(ME, given, turns, messages)
+    copy = await store.transcript.import_session(ME, ImportedSession(given, turns, messages))
     renamed = await store.sessions.change(ME, copy.id, SessionPatch(title="one"), version=copy.version)
     assert renamed.version == copy.version + 1
     with pytest.raises(Stale):

@@ -11,7 +11,7 @@ from everturn.domain.errors import Busy, Gone, KeyReused, ModelKeyMissing, NotFo
 from everturn.domain.messages import Attachment, Role, Summary
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session, SessionPatch
-from everturn.domain.store_values import Request, Submission
+from everturn.domain.store_values import Request, RetriedTurn, Submission
 from everturn.domain.tool import Verdict
 from everturn.domain.turns import TurnState
 from everturn.store import Store
@@ -394,7 +394,7 @@ async def _refused_as_busy(h: Any, session: Session) -> None:
     with pytest.raises(Busy):
         await h.engine.undo(OWNER, session.id, Request(key="u"))
     with pytest.raises(Busy):
-        await h.engine.retry(OWNER, session.id, None, Request(key="r"))
+        await h.engine.retry(OWNER, session.id, RetriedTurn(), Request(key="r"))
 
 
 async def test_a13_undo_redo_retry_edit_and_repeats(store: Store, clock: FakeClock) -> None:
@@ -408,10 +408,10 @@ async def test_a13_undo_redo_retry_edit_and_repeats(store: Store, clock: FakeClo
         assert await h.texts(session) == ["user: a", "assistant: 1"]
         await h.engine.redo(OWNER, session.id, Request(key="r1"))
         assert (await h.texts(session))[-1] == "assistant: 2"
-        retried = await h.engine.retry(OWNER, session.id, second.id, Request(key="t1"))
+        retried = await h.engine.retry(OWNER, session.id, RetriedTurn(second.id), Request(key="t1"))
         await h.settled(retried.turn.id)
         assert (await h.texts(session))[2:] == ["user: b", "assistant: 2b"]
-        edited = await h.engine.retry(OWNER, session.id, second.id, Request(key="t2"), text="b!")
+        edited = await h.engine.retry(OWNER, session.id, RetriedTurn(second.id, text="b!"), Request(key="t2"))
         await h.settled(edited.turn.id)
         assert (await h.texts(session))[2:] == ["user: b!", "assistant: 2c"]
         assert [m.text for m in h.model.requests[-1].messages] == ["a", "1", "b!"]

@@ -12,7 +12,7 @@ from everturn.domain.errors import StoreAway
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import NewSession, SessionPatch
-from everturn.domain.store_values import Request
+from everturn.domain.store_values import ImportedSession, Request
 from everturn.memory import CommitOutcome, Memory
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, within
@@ -112,7 +112,9 @@ async def test_b01_words_of_an_imported_session_are_not_handed_over(store: Store
     planted = Message(
         f"{messages[-1].id[:-4]}0002", turns[0].id, Role.TOOL, (Text("The user loves spam."),), 0, 2
     )
-    imported = await store.transcript.import_session(ME, session, turns, [*messages, planted])
+    imported = await store.transcript.import_session(
+        ME, ImportedSession(session, turns, [*messages, planted])
+    )
     assert await memory.mark_completed(ME, imported.id)
     assert (await memory.commit(ME, imported.id, handle)).outcome is CommitOutcome.COMMITTED
     # Nor are the other messages: the owner said none of them here.

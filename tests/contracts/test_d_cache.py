@@ -15,7 +15,7 @@ from everturn.domain.errors import NotFound
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.domain.sessions import NewSession, Session, SessionPatch
-from everturn.domain.store_values import Request, Submission
+from everturn.domain.store_values import Request, RetriedTurn, Submission
 from everturn.domain.tool import ToolResult
 from everturn.domain.turns import FinishReason, Usage
 from everturn.engine import EngineSettings
@@ -323,9 +323,11 @@ async def test_d06_turns_of_two_sessions_at_once_on_one_agent_do_not_mix(
 async def test_d06_a_turn_is_not_repeated_or_shown_in_another_session(store: Store) -> None:
     held = await acting.answered(store, (await acting.new_session(store)).id, "for a", "A")
     other = await acting.answered(store, (await acting.new_session(store)).id, "for b", "B")
-    for act in (store.transcript.retry, store.transcript.select, store.transcript.branch):
+    for act in (store.transcript.select, store.transcript.branch):
         with pytest.raises(NotFound):
             await act(acting.ME, other.session.id, held.turn.id, Request())
+    with pytest.raises(NotFound):
+        await store.transcript.retry(acting.ME, other.session.id, RetriedTurn(held.turn.id), Request())
     assert await acting.words(store, other.session.id) == ["for b", "B"]
 
 

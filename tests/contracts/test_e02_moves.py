@@ -12,6 +12,7 @@ import pytest
 
 from everturn.domain.errors import DiskFull, FilesConflict, NothingToDo
 from everturn.domain.probe import Moment, Probe
+from everturn.domain.store_values import RetriedTurn
 from everturn.domain.turns import TurnState
 from everturn.domain.working_copies import FileChoices, FilesChoice, Move, MoveFiles
 from everturn.store import Store
@@ -198,7 +199,7 @@ async def test_e02_retry_restores_when_its_turn_is_claimed_and_select_brings_eac
     await s.turn(session, a_txt="one")
     first = await s.turn(session, a_txt="two", b_txt="two")
     s.h.model.add(writing(c_txt="three"), "done")
-    accepted = await engine.retry(OWNER, session.id, None, request())
+    accepted = await engine.retry(OWNER, session.id, RetriedTurn(), request())
     second = await s.h.settled(accepted.turn.id)
     assert s.files(session) == {"a.txt": "one", "c.txt": "three"}
     await engine.select(OWNER, session.id, first.id, request())
@@ -212,9 +213,9 @@ async def test_e02_a_retry_over_changed_files_is_refused_and_can_be_told_what_to
     first = await s.turn(session, a_txt="one")
     put_files(s.folder(session), {"a.txt": "mine"})
     with pytest.raises(FilesConflict):
-        await engine.retry(OWNER, session.id, None, request())
+        await engine.retry(OWNER, session.id, RetriedTurn(), request())
     s.h.model.add("done")
-    accepted = await engine.retry(OWNER, session.id, None, request(), BOTH, text="again")
+    accepted = await engine.retry(OWNER, session.id, RetriedTurn(text="again"), request(), BOTH)
     await s.h.settled(accepted.turn.id)
     assert s.files(session) == {"a (mine).txt": "mine"}
     await engine.select(OWNER, session.id, first.id, request(), RESTORE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everturn.domain.delivery import AskedElsewhere
-from everturn.domain.store_values import Request, Submission, WhenBusy
+from everturn.domain.store_values import Request, RetriedTurn, Submission, WhenBusy
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
 from everturn.testing import FakeClock
@@ -42,7 +42,7 @@ async def test_f06_a_retry_on_the_page_owes_its_reply_and_a_compaction_owes_none
     first = await arrive(store, "u1", "hello")
     await reply(store, first, "hello yourself")
     session_id = first.turn.session_id
-    again = await store.transcript.retry(ME, session_id, first.turn.id, request=Request())
+    again = await store.transcript.retry(ME, session_id, RetriedTurn(first.turn.id), request=Request())
     await reply(store, again, "hello once more")
     await store.turns.accept(ME, session_id, Submission(kind=TurnKind.COMPACTION))
     held = await claim(store, session_id=session_id)

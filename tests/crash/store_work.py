@@ -18,7 +18,7 @@ from everturn.domain import events as ev
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import NewSession, SessionPatch
-from everturn.domain.store_values import Claim, Request, Submission
+from everturn.domain.store_values import Claim, Request, RetriedTurn, Submission
 from everturn.store import Store
 from tests.acting import CRASHED, ME, answer, append, ask, claim, complete, wish
 from tests.checkpoints import new_checkpoint, put_tree
@@ -163,7 +163,9 @@ class Life:
             self._key += 1
             self.note("moved", session=session_id, version=session.version, head=session.head)
         text = "once more"
-        retried = await self.store.transcript.retry(ME, session_id, None, Request(key="retry"), text=text)
+        retried = await self.store.transcript.retry(
+            ME, session_id, RetriedTurn(text=text), Request(key="retry")
+        )
         self.note("accepted", session=session_id, turn=retried.turn.id, text=text, key=None, files=[])
         await self.reply(session_id, "and once more it is")
         copy = await self.store.transcript.branch(ME, session_id, None, Request(key="branch"))

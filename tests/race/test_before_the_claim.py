@@ -15,7 +15,7 @@ import pytest
 from everturn.domain.errors import Busy
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
-from everturn.domain.store_values import Request
+from everturn.domain.store_values import ImportedSession, Request, RetriedTurn
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe
@@ -57,8 +57,8 @@ async def test_every_move_is_refused_and_changes_nothing(
                 h.engine.undo(OWNER, session.id, KEY),
                 h.engine.redo(OWNER, session.id, KEY),
                 h.engine.clear(OWNER, session.id, KEY),
-                h.engine.retry(OWNER, session.id, None, KEY),
-                h.engine.retry(OWNER, session.id, first.id, KEY, text="edited"),
+                h.engine.retry(OWNER, session.id, RetriedTurn(), KEY),
+                h.engine.retry(OWNER, session.id, RetriedTurn(first.id, text="edited"), KEY),
                 h.engine.select(OWNER, session.id, first.id, KEY),
                 h.engine.branch(OWNER, session.id, None, KEY),
             )
@@ -128,7 +128,7 @@ async def test_removing_a_queue_entry_removes_it_also_if_it_is_the_next(store: S
 async def test_a_cancelled_retry_is_another_version_of_its_message(store: Store) -> None:
     session = await new_session(store)
     await answered(store, session.id, "one", "first")
-    retried = await store.transcript.retry(ME, session.id, None, KEY)
+    retried = await store.transcript.retry(ME, session.id, RetriedTurn(), KEY)
     await store.turns.cancel(ME, retried.turn.id)
     turn = await store.turns.get(ME, retried.turn.id)
     assert (turn.sibling, turn.siblings) == (2, 2)
@@ -146,6 +146,8 @@ async def test_an_interrupted_turn_is_not_resumed_past_a_message_that_was_accept
 async def test_a_first_message_that_was_cancelled_is_a_root_after_an_import(store: Store) -> None:
     session = await new_session(store)
     await store.turns.cancel(ME, (await say(store, session.id, "one")).turn.id)
-    copy = await store.transcript.import_session(ME, *(await store.transcript.export(ME, session.id)))
+    copy = await store.transcript.import_session(
+        ME, ImportedSession(*(await store.transcript.export(ME, session.id)))
+    )
     assert await words(store, copy.id) == ["one"]
-    await store.transcript.retry(ME, copy.id, None, KEY)
+    await store.transcript.retry(ME, copy.id, RetriedTurn(), KEY)

@@ -3,7 +3,7 @@
 import pytest
 
 from everturn.domain.errors import Busy, WrongState
-from everturn.domain.store_values import Request
+from everturn.domain.store_values import ImportedSession, Request, RetriedTurn
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from tests.acting import ME, answered, claim, new_session, say, words
@@ -27,7 +27,7 @@ async def test_a13_selecting_its_parent_does_not_reach_a_retry_that_was_removed(
     session = await new_session(store)
     first = await answered(store, session.id, "one", "first")
     second = await answered(store, session.id, "two", "second")
-    retried = await store.transcript.retry(ME, session.id, second.turn.id, Request(key="r"))
+    retried = await store.transcript.retry(ME, session.id, RetriedTurn(second.turn.id), Request(key="r"))
     await store.turns.remove_queued(ME, retried.turn.id)
     moved = await store.transcript.select(ME, session.id, first.turn.id, Request(key="s"))
     assert moved.head == second.turn.id, "the newest answer that there is"
@@ -55,7 +55,9 @@ async def test_a15_a_turn_that_was_removed_from_the_queue_is_no_sibling_after_th
     queued = await say(store, session.id, "two")
     await store.turns.remove_queued(ME, queued.turn.id)
     assert (await store.turns.get(ME, first.turn.id)).siblings == 1
-    copy = await store.transcript.import_session(ME, *(await store.transcript.export(ME, session.id)))
+    copy = await store.transcript.import_session(
+        ME, ImportedSession(*(await store.transcript.export(ME, session.id)))
+    )
     before = await store.transcript.export(ME, session.id)
     after = await store.transcript.export(ME, copy.id)
     assert [turn.state for turn in after[1]] == [turn.state for turn in before[1]]

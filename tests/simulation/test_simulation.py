@@ -34,7 +34,7 @@ from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.messages import Message, Role, Summary
 from everturn.domain.sessions import NewSession, SessionPatch
-from everturn.domain.store_values import Request, Submission, WhenBusy
+from everturn.domain.store_values import ImportedSession, Request, RetriedTurn, Submission, WhenBusy
 from everturn.domain.turns import TurnKind
 from everturn.store import Store, open_store
 from everturn.store.scripts.script import Script, Tx, q
@@ -173,7 +173,7 @@ class Life(RuleBasedStateMachine):
         if not all(turn.is_ended for turn in model.turns.values()):
             return
         exported = self.run(self.stores[which].transcript.export(ME, model.id))
-        copy = self.run(self.stores[1 - which].transcript.import_session(ME, *exported))
+        copy = self.run(self.stores[1 - which].transcript.import_session(ME, ImportedSession(*exported)))
         assert (copy.title, copy.messages) == (exported[0].title, exported[0].messages)
         self._adopt(which, copy.id, model)
 
@@ -448,7 +448,7 @@ class Life(RuleBasedStateMachine):
             return
         head = model.turns[model.head]
         text = self.text("edited") if edits else None
-        accepted = self.run(self.stores[which].transcript.retry(ME, model.id, None, NO_KEY, text=text))
+        accepted = self.run(self.stores[which].transcript.retry(ME, model.id, RetriedTurn(text=text), NO_KEY))
         model.add(TurnModel(accepted.turn.id, text or head.text, parent=head.parent, has_parent=True))
 
     # --- crashes and what comes late -----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from everturn.domain.asks import Decision
 from everturn.domain.delivery import Chat, Received, SenderRole, session_key
 from everturn.domain.errors import EverturnError, FilesConflict, Gone, NotFound, NothingToDo, Refused
 from everturn.domain.sessions import Session, SessionPatch
-from everturn.domain.store_values import Request, Submission, WhenBusy
+from everturn.domain.store_values import Request, RetriedTurn, Submission, WhenBusy
 
 _LISTED_MAX = 10
 _LOOKED_AT_MAX = 200  # newest sessions of the owner among which those of the chat are looked for
@@ -143,7 +143,7 @@ class Commands:
 
     async def _retry(self, received: Received, rest: str) -> Done:
         session = await self._session(received.chat)
-        accepted = await self._engine.retry(session.owner, session.id, None, _request(received))
+        accepted = await self._engine.retry(session.owner, session.id, RetriedTurn(), _request(received))
         return Done("Asked again.", accepted.turn.id)
 
     async def _stop(self, received: Received, rest: str) -> Done:

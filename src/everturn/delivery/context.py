@@ -19,7 +19,7 @@ from everturn.domain.platform import Platform
 from everturn.domain.probe import Probe
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store import Store
-from everturn.domain.store_values import Accepted, Request, Submission
+from everturn.domain.store_values import Accepted, Request, RetriedTurn, Submission
 from everturn.domain.turns import Turn
 
 
@@ -38,7 +38,9 @@ class AgentEngine(Protocol):
 
     async def redo(self, owner: str, session_id: str, request: Request) -> Session: ...
 
-    async def retry(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Accepted: ...
+    async def retry(
+        self, owner: str, session_id: str, retried: RetriedTurn, request: Request
+    ) -> Accepted: ...
 
     async def change_session(self, owner: str, session_id: str, patch: SessionPatch) -> Session: ...
 

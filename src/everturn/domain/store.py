@@ -12,7 +12,7 @@ from typing import Protocol
 
 from everturn.domain.asks import Ask
 from everturn.domain.blobs import Blobs
-from everturn.domain.checkpoints import Checkpoints, SessionCheckpoints
+from everturn.domain.checkpoints import Checkpoints
 from everturn.domain.delivery_store import Delivery
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
@@ -39,7 +39,9 @@ from everturn.domain.store_values import (
     File,
     FileKind,
     Finding,
+    ImportedSession,
     Request,
+    RetriedTurn,
     SearchOrder,
     Submission,
     TranscriptPage,
@@ -270,15 +272,12 @@ class Transcript(Protocol):
         self,
         owner: str,
         session_id: str,
-        turn_id: str | None,
+        retried: RetriedTurn,
         request: Request,
         *,
-        text: str | None = None,
-        model: str | None = None,
         files: MoveFiles | None = None,
     ) -> Accepted:
-        """Start a sibling of the turn (default: the head), with the same or an edited message and the same or
-        another model."""
+        """Start a sibling of the turn."""
         ...
 
     async def branch(
@@ -294,19 +293,8 @@ class Transcript(Protocol):
         which ``present`` counts, if the path ends with the head."""
         ...
 
-    async def import_session(
-        self,
-        owner: str,
-        session: Session,
-        turns: Sequence[Turn],
-        messages: Sequence[Message],
-        *,
-        events: Sequence[Event] = (),
-        purge_at: int | None = None,
-        files: SessionCheckpoints | None = None,
-    ) -> Session:
-        """``events``: events of newer kinds, kept in the journal. ``files``: checkpoints whose bytes are
-        stored. ``purge_at`` makes the session ephemeral: no list shows it, and it is purged by then."""
+    async def import_session(self, owner: str, imported: ImportedSession) -> Session:
+        """Import under the same ids if they are free here, else under new ones. Raises BadImport."""
         ...
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:

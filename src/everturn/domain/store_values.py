@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
 
+from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.events import Event
 from everturn.domain.messages import Message, Source
 from everturn.domain.sessions import Page, Session
@@ -145,3 +147,26 @@ class UsageEntry(msgspec.Struct, frozen=True):
     usage: Usage
     at: int
     purpose: str
+
+
+class RetriedTurn(msgspec.Struct, frozen=True):
+    """Which turn is asked again (None: the head), and with which text and model (None: the same)."""
+
+    turn_id: str | None = None
+    text: str | None = None
+    model: str | None = None
+
+
+class ImportedSession(msgspec.Struct, frozen=True):
+    """A session that comes from a document or another program.
+
+    ``events``: events of newer kinds, kept in the journal. ``files``: checkpoints whose bytes are stored.
+    ``purge_at`` makes the session ephemeral: no list shows it, and it is purged by then.
+    """
+
+    session: Session
+    turns: Sequence[Turn]
+    messages: Sequence[Message]
+    events: Sequence[Event] = ()
+    purge_at: int | None = None
+    files: SessionCheckpoints = SessionCheckpoints()

@@ -36,6 +36,7 @@ from everturn.domain.store_values import (
     Accepted,
     Claim,
     Request,
+    RetriedTurn,
     Submission,
     TranscriptPage,
     WhenBusy,
@@ -355,16 +356,13 @@ class Engine:
         self,
         owner: str,
         session_id: str,
-        turn_id: str | None,
+        retried: RetriedTurn,
         request: Request,
         files: FileChoices = ASK,
-        *,
-        text: str | None = None,
-        model: str | None = None,
     ) -> Accepted:
         """Answer the same message again, or an edited one, as a sibling of the turn."""
         self._refuse_when_stopped()
-        accepted = await self.moves.retry(owner, session_id, turn_id, request, files, text=text, model=model)
+        accepted = await self.moves.retry(owner, session_id, retried, request, files)
         self._runner.nudge()
         return accepted
 

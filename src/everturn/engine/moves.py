@@ -10,7 +10,7 @@ import anyio
 from everturn.domain.errors import NothingToDo, WorkspaceUnreadable
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
-from everturn.domain.store_values import Accepted, Request
+from everturn.domain.store_values import Accepted, Request, RetriedTurn
 from everturn.domain.working_copies import (
     ASK,
     FileChoices,
@@ -67,21 +67,16 @@ class Moves:
         self,
         owner: str,
         session_id: str,
-        turn_id: str | None,
+        retried: RetriedTurn,
         request: Request,
         choices: FileChoices,
-        *,
-        text: str | None,
-        model: str | None,
     ) -> Accepted:
         """The files follow when the new turn is claimed."""
 
         async def run(files: MoveFiles | None) -> Accepted:
-            return await self._store.transcript.retry(
-                owner, session_id, turn_id, request, text=text, model=model, files=files
-            )
+            return await self._store.transcript.retry(owner, session_id, retried, request, files=files)
 
-        return await self._move(owner, session_id, Move.RETRY, turn_id, choices, run)
+        return await self._move(owner, session_id, Move.RETRY, retried.turn_id, choices, run)
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
         """The copy has the files of the message it branches from; from the last one, those that are there."""

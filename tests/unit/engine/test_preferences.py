@@ -3,7 +3,7 @@
 import pytest
 
 from everturn.domain.errors import ModelKeyMissing, ModelRefused
-from everturn.domain.store_values import Request
+from everturn.domain.store_values import Request, RetriedTurn
 from everturn.domain.turns import TurnState
 from everturn.engine import EngineSettings, Preferences, read_preferences, write_preferences
 from everturn.testing.harness import OWNER, open_harness, quiet_settings
@@ -90,6 +90,6 @@ async def test_a_message_is_asked_again_of_another_model(store, clock):
         session = await h.new_session()
         failed = await h.run(session, model="a:first")
         assert failed.state is TurnState.FAILED
-        again = await h.engine.retry(OWNER, session.id, failed.id, Request(), model="b:second")
+        again = await h.engine.retry(OWNER, session.id, RetriedTurn(failed.id, model="b:second"), Request())
         assert (await h.settled(again.turn.id)).state is TurnState.COMPLETED
         assert (await h.messages(session))[-1].model == "b:second"

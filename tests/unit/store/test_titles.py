@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everturn.domain.sessions import NewSession, SessionFilter, SessionPatch
-from everturn.domain.store_values import Request
+from everturn.domain.store_values import ImportedSession, Request
 from everturn.store import Store
 from everturn.store.sessions import sessions
 from everturn.testing import FakeClock
@@ -86,7 +86,9 @@ async def test_the_search_follows_every_change_of_title_and_tags(store: Store, b
     branch = await store.transcript.branch(ME, session.id, None, Request(key="b"))
     assert await found(store, "made") == ["made up (2)", "made up"]
     await store.sessions.delete(ME, branch.id)
-    imported = await store.transcript.import_session(ME, *await store.transcript.export(ME, session.id))
+    imported = await store.transcript.import_session(
+        ME, ImportedSession(*await store.transcript.export(ME, session.id))
+    )
     assert len(await found(store, "made")) == 2
     for each in (imported, session):
         await store.sessions.delete(ME, each.id)

@@ -20,7 +20,7 @@ from everturn.domain.errors import (
     WrongState,
 )
 from everturn.domain.messages import Message, Role, Summary, Text
-from everturn.domain.store_values import Request, Submission
+from everturn.domain.store_values import ImportedSession, Request, RetriedTurn, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
 from everturn.store.scripts.script import Script, Tx, q
@@ -132,7 +132,9 @@ async def test_a_session_that_is_imported_beside_its_original_keeps_its_summary(
     await answered(store, session.id, "a", "A")
     await _compact(store, session.id, "about a")
     await answered(store, session.id, "b", "B")
-    copy = await store.transcript.import_session(ME, *await store.transcript.export(ME, session.id))
+    copy = await store.transcript.import_session(
+        ME, ImportedSession(*await store.transcript.export(ME, session.id))
+    )
     assert copy.id != session.id
     assert [m.text for m in await store.transcript.context(ME, copy.id)] == ["about a", "b", "B"]
 
@@ -165,7 +167,7 @@ async def test_the_head_is_not_moved_under_a_running_turn(store: Store) -> None:
         with pytest.raises(Busy):
             await move(ME, session.id, NO_KEY)
     with pytest.raises(Busy):
-        await store.transcript.retry(ME, session.id, None, NO_KEY)
+        await store.transcript.retry(ME, session.id, RetriedTurn(), NO_KEY)
 
 
 async def test_a_repeated_move_gives_the_first_answer(store: Store) -> None:
@@ -199,7 +201,7 @@ async def test_an_edited_message_is_checked_like_a_new_one(store: Store) -> None
         ("\ud800", Invalid),
     ):
         with pytest.raises(error):
-            await store.transcript.retry(ME, session.id, held.turn.id, NO_KEY, text=text)
+            await store.transcript.retry(ME, session.id, RetriedTurn(held.turn.id, text=text), NO_KEY)
     assert await store.turns.queue(ME, session.id) == []
 
 
@@ -209,7 +211,7 @@ async def test_a_retry_becomes_a_sibling_with_the_same_attachments(store: Store)
     await say(store, session.id, "look", attachments=(file.id,))
     held = await claim(store)
     await complete(store, held, await append(store, held, answer("seen")))
-    await store.transcript.retry(ME, session.id, None, NO_KEY, text="look again")
+    await store.transcript.retry(ME, session.id, RetriedTurn(text="look again"), NO_KEY)
     again = await claim(store)
     await complete(store, again, await append(store, again, answer("seen again")))
     messages = await transcript(store, session.id)
@@ -308,7 +310,9 @@ async def test_a_turn_that_was_overtaken_in_the_queue_stays_in_the_model_s_conte
     overtaken = await claim(store)
     await complete(store, overtaken, await append(store, overtaken, answer("B")))
     assert [m.text for m in await store.transcript.context(ME, session.id)] == ["about a and c", "b", "B"]
-    copy = await store.transcript.import_session(ME, *await store.transcript.export(ME, session.id))
+    copy = await store.transcript.import_session(
+        ME, ImportedSession(*await store.transcript.export(ME, session.id))
+    )
     assert await words(store, copy.id) == ["a", "c", "about a and c", "b", "B"]
 
 
@@ -346,11 +350,11 @@ async def test_an_import_that_names_no_parent_or_goes_in_a_circle_is_refused(sto
     exported, (one, two), messages = await store.transcript.export(ME, session.id)
     circle = [replace(one, parent_id=two.id), two]
     with pytest.raises(BadImport):
-        await store.transcript.import_session(ME, exported, circle, messages)
+        await store.transcript.import_session(ME, ImportedSession(exported, circle, messages))
     with pytest.raises(BadImport):
-        await store.transcript.import_session(ME, exported, [two], messages)
+        await store.transcript.import_session(ME, ImportedSession(exported, [two], messages))
     assert len((await store.sessions.list(ME)).items) == 1
-    copy = await store.transcript.import_session(ME, exported, [two, one], messages)
+    copy = await store.transcript.import_session(ME, ImportedSession(exported, [two, one], messages))
     assert await words(store, copy.id) == ["a", "A", "b", "B"]
 
 

@@ -10,7 +10,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import Gone
 from everturn.domain.fold import fold
 from everturn.domain.sessions import SessionFilter, SessionPatch
-from everturn.domain.store_values import Claim, Request, Submission
+from everturn.domain.store_values import Claim, Request, RetriedTurn, Submission
 from everturn.domain.turns import FinishReason, Turn, TurnState
 from everturn.store import Store
 
@@ -63,7 +63,7 @@ async def test_a_session_lives_from_its_first_message_to_its_deletion(store: Sto
     redone = await store.transcript.redo(OWNER, session.id, Request(key="r1"))
     assert redone.head == first.turn.id
 
-    await store.transcript.retry(OWNER, session.id, None, Request(key="again"))
+    await store.transcript.retry(OWNER, session.id, RetriedTurn(), Request(key="again"))
     [second] = await store.turns.claim(WORKER)
     assert second.turn.parent_id is None
     await _say(store, second, "Hm")

@@ -16,6 +16,7 @@ from everturn.domain.events import KINDS, Event
 from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
+from everturn.domain.store_values import ImportedSession
 from everturn.domain.turns import ENDED, Turn, TurnState
 
 FORMAT = "everturn.session"
@@ -109,11 +110,13 @@ async def import_document(
         renamed[file.id] = stored.id
     return await store.transcript.import_session(
         owner,
-        document.session,
-        end_unfinished(document.turns),
-        with_files(document, renamed),
-        events=tuple(_of_newer_kinds(document)),
-        files=workspace,
+        ImportedSession(
+            document.session,
+            end_unfinished(document.turns),
+            with_files(document, renamed),
+            events=tuple(_of_newer_kinds(document)),
+            files=workspace or SessionCheckpoints(),
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from everturn.domain.events import Event
 from everturn.domain.ids import checked, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Summary
 from everturn.domain.sessions import Session, SessionKind, refuse_control_characters
+from everturn.domain.store_values import ImportedSession
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.store.scripts.common import (
@@ -59,23 +60,9 @@ def refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Me
     refuse_numbers(session, turns, messages)  # guard: a15
 
 
-class Imported(msgspec.Struct, frozen=True):
-    """What comes with a session. ``purge_at``: of an ephemeral one."""
-
-    turns: Sequence[Turn]
-    messages: Sequence[Message]
-    events: Sequence[Event]
-    purge_at: int | None
-    files: SessionCheckpoints
-
-
-def import_session(
-    tx: Tx,
-    owner: str,
-    asked: Session,
-    imported: Imported,
-) -> Script[Session]:
+def import_session(tx: Tx, owner: str, imported: ImportedSession) -> Script[Session]:
     """Import under the exported ids if they are free here, else under new ones."""
+    asked = imported.session
     asked = msgspec.structs.replace(asked, title=" ".join(asked.title.split()))
     turns, messages = tuple(imported.turns), tuple(imported.messages)
     renamed = yield from _import_names(tx, owner, asked, turns)

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.errors import Invalid, NotFound, NothingToDo, TextEmpty, WrongState
 from everturn.domain.events import Event
 from everturn.domain.ids import turn_id_of_message
 from everturn.domain.messages import Message, Role, Summary, Text, untrusted_source
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
-from everturn.domain.store_values import Accepted, Request, TranscriptPage
+from everturn.domain.store_values import Accepted, ImportedSession, Request, RetriedTurn, TranscriptPage
 from everturn.domain.turns import ENDED, Turn, TurnKind
 from everturn.domain.working_copies import MoveFiles
 from everturn.store.journal.journal import of_newer_kinds
@@ -62,7 +61,6 @@ from everturn.store.scripts.rows import (
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.import_numbers import refuse_event_numbers
 from everturn.store.sessions.imports import (
-    Imported,
     import_events,
     import_session,
     refuse_broken,
@@ -128,16 +126,14 @@ class Transcript:
         self,
         owner: str,
         session_id: str,
-        turn_id: str | None,
+        retried: RetriedTurn,
         request: Request,
         *,
-        text: str | None = None,
-        model: str | None = None,
         files: MoveFiles | None = None,
     ) -> Accepted:
-        if text is not None:
-            refuse_text(text, self._text_bytes_max)
-        return await self._db.write(_retry, owner, session_id, _Retried(turn_id, text, model, files), request)
+        if retried.text is not None:
+            refuse_text(retried.text, self._text_bytes_max)
+        return await self._db.write(_retry, owner, session_id, retried, request, files)
 
     async def branch(
         self,
@@ -151,25 +147,10 @@ class Transcript:
         newer = await self._db.read(of_newer_kinds, owner, session_id)
         return await self._db.write(_branch, owner, session_id, _Branched(turn_id, files, newer), request)
 
-    async def import_session(
-        self,
-        owner: str,
-        session: Session,
-        turns: Sequence[Turn],
-        messages: Sequence[Message],
-        *,
-        events: Sequence[Event] = (),
-        purge_at: int | None = None,
-        files: SessionCheckpoints | None = None,
-    ) -> Session:
-        refuse_broken(session, turns, messages)
-        refuse_event_numbers(events)
-        return await self._db.write(
-            import_session,
-            owner,
-            session,
-            Imported(turns, messages, events, purge_at, files or SessionCheckpoints()),
-        )
+    async def import_session(self, owner: str, imported: ImportedSession) -> Session:
+        refuse_broken(imported.session, imported.turns, imported.messages)
+        refuse_event_numbers(imported.events)
+        return await self._db.write(import_session, owner, imported)
 
     async def export(self, owner: str, session_id: str) -> tuple[Session, list[Turn], list[Message]]:
         return await self._db.read(_export, owner, session_id)
@@ -354,18 +335,15 @@ def _select(
     return (yield from _finish_move(tx, session, request, digest, "select"))
 
 
-class _Retried(msgspec.Struct, frozen=True):
-    """Which turn is asked again (None: the head), with which text and model (None: the same), and with which
-    files (None: those that are there)."""
-
-    turn_id: str | None
-    text: str | None
-    model: str | None
-    files: MoveFiles | None = None
-
-
-def _retry(tx: Tx, owner: str, session_id: str, asked: _Retried, request: Request) -> Script[Accepted]:
-    turn_id, text, model = asked.turn_id, asked.text, asked.model
+def _retry(
+    tx: Tx,
+    owner: str,
+    session_id: str,
+    retried: RetriedTurn,
+    request: Request,
+    files: MoveFiles | None,
+) -> Script[Accepted]:
+    turn_id, text, model = retried.turn_id, retried.text, retried.model
     digest = digest_of("retry", turn_id, text, model)
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
@@ -394,7 +372,7 @@ def _retry(tx: Tx, owner: str, session_id: str, asked: _Retried, request: Reques
         is_imported=old.is_imported and text is None,
     )
     sibling, position = yield from queue_turn(tx, session, new)
-    yield from plan_files(tx, session, sibling, asked.files)
+    yield from plan_files(tx, session, sibling, files)
     yield from bump(tx, session)
     yield from refresh(tx, session)
     kept = {"turn_id": sibling.id, "cursor": position}

@@ -12,7 +12,7 @@ from everturn.domain import errors as e
 from everturn.domain.messages import Message
 from everturn.domain.sessions import NewSession, Page, Session, SessionFilter, SessionPatch
 from everturn.domain.store import Store
-from everturn.domain.store_values import Accepted, Request
+from everturn.domain.store_values import Accepted, Request, RetriedTurn
 from everturn.domain.turns import Turn
 from everturn.domain.working_copies import FileChoices, FilesChoice
 from everturn.engine import Engine
@@ -394,7 +394,7 @@ class SessionsApi:
         session_id, request = self._move(call)
         body = call.body
         moved = self._engine.retry(
-            call.owner, session_id, body.turn_id, request, body.chosen(), model=body.model
+            call.owner, session_id, RetriedTurn(body.turn_id, model=body.model), request, body.chosen()
         )
         return await self._with_current(call, moved)
 
@@ -405,7 +405,7 @@ class SessionsApi:
         turn = await self._turn_to_edit(call.owner, session_id, body.turn_id)
         check_place(call, is_named=turn is not None and turn.profile is not None)
         moved = self._engine.retry(
-            call.owner, session_id, body.turn_id, request, body.chosen(), text=body.text
+            call.owner, session_id, RetriedTurn(body.turn_id, text=body.text), request, body.chosen()
         )
         return await self._with_current(call, moved)
 

@@ -17,7 +17,7 @@ from everturn.domain.messages import Message, Outcome, Result, Role, Text
 from everturn.domain.runtime import Runtime
 from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store import Store
-from everturn.domain.store_values import Accepted, Request, Submission
+from everturn.domain.store_values import Accepted, ImportedSession, Request, Submission
 from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.engine import Engine
 from everturn.web.background import Background
@@ -158,7 +158,9 @@ class Completions(Background):
         session = msgspec.structs.replace(session, profile=preferred)
         # Stored with the time of its purge: a crash leaves nothing behind.
         due_at = self._clock.now_ms() + round(self._timeout_s * 1000)
-        made = await self._store.transcript.import_session(owner, session, turns, messages, purge_at=due_at)
+        made = await self._store.transcript.import_session(
+            owner, ImportedSession(session, turns, messages, purge_at=due_at)
+        )
         self._deletions.schedule_purge(owner, made.id, due_at)
         try:
             yield made
