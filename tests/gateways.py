@@ -14,7 +14,7 @@ from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.delivery import SenderRole
 from everturn.domain.errors import Invalid
 from everturn.domain.gateway import AccountSetup
-from everturn.gateway.accounts import GatewayAccounts, GatewayServices
+from everturn.gateway import AccountBook, BookServices, GatewayAccounts, RunningServices
 from everturn.gateway.platforms import PlatformKind
 from everturn.store import SecretsFile, Store
 from everturn.testing.harness import OWNER, Harness, open_harness
@@ -43,10 +43,13 @@ class Platforms:
             raise Invalid(f"There is no platform {name!r}.", hint="Possible: fake.")
         return PlatformKind("fake", ("token",), FakeOptions, self._make, self._default_role)
 
+    def make_one(self, account: str) -> FakePlatform:
+        return FakePlatform(account=account)
+
     def _make(
         self, account: str, settings: FakeOptions, secrets: Mapping[str, str], clock: Clock
     ) -> FakePlatform:
-        platform = FakePlatform(account=account)
+        platform = self.make_one(account)
         platform.is_token_valid = secrets["token"] not in self.refused_tokens
         # One that is only asked who it is must not replace the one that is served.
         if account not in self.made or self.made[account].is_closed:
@@ -64,15 +67,16 @@ async def running_gateway(
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[GatewayAccounts]:
     delivery = AccountServices(harness.store, harness.engine, harness.clock, harness.engine.worker)
-    services = GatewayServices(
-        delivery,
+    kept = BookServices(
+        harness.store,
         SecretsFile(home),
         TOKENS if environ is None else environ,
-        FAST,
+        harness.clock,
         OWNER,
         platforms.find,
     )
-    async with GatewayAccounts(accounts or {}, services) as gateway:
+    book = AccountBook(accounts or {}, kept)
+    async with GatewayAccounts(RunningServices(book, delivery, FAST)) as gateway:
         yield gateway
 
 

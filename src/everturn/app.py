@@ -19,7 +19,7 @@ from everturn.domain.secrets import Secrets
 from everturn.domain.tool import Tool
 from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.engine import TurnProfile as EngineProfile
-from everturn.gateway import GatewayAccounts, GatewayServices
+from everturn.gateway import AccountBook, BookServices, GatewayAccounts, RunningServices
 from everturn.memory import NOTES, BuiltMemory, build_memory, import_notes
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
@@ -146,8 +146,9 @@ def open_gateway(app: App) -> GatewayAccounts:
         app.store, app.engine, app.clock, app.engine.worker, models=app.models, profiles=profiles
     )
     settings = AccountSettings(age_max_s=app.config.delivery.age_max_s)
-    services = GatewayServices(delivery, app.secrets, app.environ, settings, LOCAL_OWNER)
-    return GatewayAccounts(app.config.gateway, services)
+    kept = BookServices(app.store, app.secrets, app.environ, app.clock, LOCAL_OWNER)
+    book = AccountBook(app.config.gateway, kept)
+    return GatewayAccounts(RunningServices(book, delivery, settings))
 
 
 def open_web(app: App, gateway: Gateway | None = None) -> Web:

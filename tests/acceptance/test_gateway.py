@@ -32,6 +32,33 @@ private_addresses = ["127.0.0.1:{port}"]
 """
 
 
+def signed(message_id: str) -> dict[str, str]:
+    return sign(KEY, message_id, int(time.time()), BODY) | {"content-type": "application/json"}
+
+
+async def test_f07_of_two_servers_one_is_killed_and_the_other_serves_its_account(
+    data_dir: Path, wires: WireServer
+) -> None:
+    wires.play(*[WireAnswer(openai_answer(["Well done."])) for _ in range(6)])
+    receiver, ports = WebhookService(KEY, SystemClock()), (free_port(), free_port())
+    with receiver.serve():
+        (data_dir / "config.toml").write_text(config(receiver.port))
+        environ = environment(data_dir, wires, PYTHONUNBUFFERED="1", EVERTURN_GATEWAY_CI_SECRET=SECRET)
+        async with (
+            server(environ, ports[1]) as doomed,
+            server(environ, ports[0]),
+            httpx2.AsyncClient(base_url=f"http://127.0.0.1:{ports[0]}", trust_env=False) as http,
+        ):
+            # Any server takes what is posted; the one that was first serves the account.
+            assert (await http.post("/hooks/ci", content=BODY, headers=signed("msg_1"))).status_code == 202
+            await until("the first is answered", lambda: len(receiver.read()) == 1)
+            doomed.process.kill()
+            await doomed.process.wait()
+            assert (await http.post("/hooks/ci", content=BODY, headers=signed("msg_2"))).status_code == 202
+            await until("the second is answered", lambda: len(receiver.read()) == 2)
+    assert receiver.read() == ["Well done."] * 2
+
+
 async def test_a_signed_message_is_answered_by_the_real_server_once(
     data_dir: Path, wires: WireServer
 ) -> None:
@@ -44,7 +71,7 @@ async def test_a_signed_message_is_answered_by_the_real_server_once(
             server(environ, port),
             httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http,
         ):
-            headers = sign(KEY, "msg_1", int(time.time()), BODY) | {"content-type": "application/json"}
+            headers = signed("msg_1")
             for _ in range(2):  # the second is a repeat
                 answer = await http.post("/hooks/ci", content=BODY, headers=headers)
                 assert (answer.status_code, answer.content) == (202, b"")

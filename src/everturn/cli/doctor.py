@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from everturn.cli.common import console, home_option, open_config_secrets, printable, with_store
+from everturn.cli.gateway import find_account_troubles
 from everturn.config import Config
 from everturn.domain.errors import EverturnError
 from everturn.domain.secrets import SecretsPlace
@@ -25,7 +26,7 @@ _DISK = "Disk: no quota; a command that leaves less than 1 GiB free is stopped, 
 @home_option
 @click.option("--repair", is_flag=True, help="Rebuild the session list and the search index.")
 def doctor(home: Path | None, repair: bool) -> None:
-    """Check the database and the search index."""
+    """Check the database, the search index and the accounts."""
     found = with_store(home, lambda store, config: _examine(store, config, repair))
     sys.exit(1 if any(not finding.is_repaired for finding in found) else 0)
 
@@ -45,7 +46,8 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
     facts.add_row("Secrets", await _secrets(store, config))
     out.print(facts)
     with out.status("Repairing" if repair else "Checking"):
-        found = await (store.upkeep.repair() if repair else store.upkeep.check())
+        found = list(await (store.upkeep.repair() if repair else store.upkeep.check()))
+        found += await find_account_troubles(store, config)
     if not found:
         out.print("\n[green]No problems found.[/green]")
     for finding in found:

@@ -206,6 +206,10 @@ class Gateway(Protocol):
         """End what a pairing allowed. Raises NotFound."""
         ...
 
+    def status(self) -> JsonObject:
+        """Figures of this server, for metrics."""
+        ...
+
     async def take_hook(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
         """Store the update that was posted for an account. A repeat changes nothing.
 

@@ -1,8 +1,8 @@
 """Messaging platforms: what people write there becomes turns, and answers go back.
 
-Imports domain, tools and delivery. ``accounts`` runs the configured accounts; ``platforms`` finds a platform
-by its name; ``rendering`` makes an answer messages; ``webhook`` is the platform for programs. What a platform
-has to do is in ``domain.platform``; what is durable about it is in ``delivery``.
+Imports domain, tools and delivery. ``book`` keeps how accounts are set up, ``accounts`` serves them;
+``platforms`` finds a platform by its name; ``rendering`` makes an answer messages. What a platform has to do
+is in ``domain.platform``; what is durable about it is in ``delivery``.
 """
 
 from typing import TYPE_CHECKING
@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING
 from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from everturn.gateway.accounts import GatewayAccounts, GatewayServices
+    from everturn.gateway.accounts import GatewayAccounts
+    from everturn.gateway.book import AccountBook, BookServices
     from everturn.gateway.dialects import Dialect
     from everturn.gateway.rendering import render
+    from everturn.gateway.running import RunningServices
 
-__all__ = ["Dialect", "GatewayAccounts", "GatewayServices", "render"]
+__all__ = ["AccountBook", "BookServices", "Dialect", "GatewayAccounts", "RunningServices", "render"]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "accounts": ("GatewayAccounts", "GatewayServices"),
+        "accounts": ("GatewayAccounts",),
+        "book": ("AccountBook", "BookServices"),
         "dialects": ("Dialect",),
         "rendering": ("render",),
+        "running": ("RunningServices",),
     },
 )

@@ -6,35 +6,24 @@ from typing import Final
 
 import msgspec
 
-from everturn.domain.clock import Clock
 from everturn.domain.delivery import ChatKind, SenderRole, Update
 from everturn.domain.gateway import AccountSetup, Admission, Person
-from everturn.gateway.pairing import Pairing
-from everturn.gateway.people import People
+from everturn.gateway.book import AccountBook
 
 _SENDER_CHARS_MAX: Final = 200
 _PRIVATE: Final = frozenset({ChatKind.DIRECT, ChatKind.MAIL})
-
-
-class Doorkeeper(msgspec.Struct, frozen=True):
-    """What decides about senders, shared by all accounts. ``owner``: of the accounts."""
-
-    owner: str
-    people: People
-    pairing: Pairing
-    clock: Clock
 
 
 class Admissions:
     """Admits senders to one account. ``default_role``: of senders who are not known; None: strangers."""
 
     def __init__(
-        self, account: str, setup: AccountSetup, default_role: SenderRole | None, keeper: Doorkeeper
+        self, account: str, setup: AccountSetup, default_role: SenderRole | None, book: AccountBook
     ) -> None:
         self._account = account
         self._setup = setup
         self._default_role = default_role
-        self._keeper = keeper
+        self._book = book
 
     async def admit(self, update: Update) -> Admission | None:
         if not 0 < len(update.sender) <= _SENDER_CHARS_MAX:
@@ -55,20 +44,20 @@ class Admissions:
     async def _known_role(self, sender: str) -> SenderRole | None:
         if sender in self._setup.allow:
             return SenderRole.OWNER
-        found = await self._keeper.people.find(self._account, sender)
+        found = await self._book.people.find(self._account, sender)
         if found is not None:
             return found.role
         return SenderRole.MEMBER if sender in self._setup.members else None
 
     async def _pair(self, update: Update) -> SenderRole | None:
-        role = await self._keeper.pairing.use(self._account, update.sender, update.text)
+        role = await self._book.pairing.use(self._account, update.sender, update.text)
         if role is not None:
-            person = Person(update.sender, role, update.sender_name[:200], self._keeper.clock.now_ms())
-            await self._keeper.people.put(self._account, person)
+            person = Person(update.sender, role, update.sender_name[:200], self._book.clock.now_ms())
+            await self._book.people.put(self._account, person)
         return role
 
     def _admission(self, role: SenderRole) -> Admission:
-        return Admission(self._keeper.owner, role, self._setup.profile)
+        return Admission(self._book.owner, role, self._setup.profile)
 
     def _guest(self, sender: str) -> Admission:
         owner = f"guest:{self._account}:{sender}"

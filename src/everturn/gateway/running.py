@@ -7,44 +7,29 @@ from collections.abc import Mapping
 from typing import Final
 
 import anyio
-import anyio.to_thread
 import msgspec
 
 from everturn.delivery import AccountService, AccountServices, AccountSettings
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import WhenUnknown
 from everturn.domain.errors import Denied, EverturnError, HookDenied
-from everturn.domain.gateway import (
-    AccountHealth,
-    AccountOrigin,
-    AccountSetup,
-    AccountState,
-    TakesHooks,
-)
+from everturn.domain.gateway import AccountHealth, AccountState, TakesHooks
 from everturn.domain.platform import Identity, Platform
-from everturn.gateway.admission import Admissions, Doorkeeper
-from everturn.gateway.platforms import FindPlatform, PlatformKind
+from everturn.gateway.admission import Admissions
+from everturn.gateway.book import AccountBook, WantedAccount
+from everturn.gateway.platforms import PlatformKind
 
 _log = logging.getLogger("everturn.gateway")
 _STEADY_MS: Final = 10_000  # receiving for so long after an error means that it is over
 _IDENTIFY_S: Final = 30.0
 
 
-class WantedAccount(msgspec.Struct, frozen=True):
-    """An account as it is set up now. Two that are equal need no restart."""
-
-    setup: AccountSetup
-    origin: AccountOrigin
-    secrets: dict[str, str]
-
-
 class RunningServices(msgspec.Struct, frozen=True):
     """What every account is given."""
 
+    book: AccountBook
     delivery: AccountServices
-    settings: AccountSettings
-    keeper: Doorkeeper
-    find_platform: FindPlatform
+    settings: AccountSettings  # shared by all accounts
 
 
 class RunningAccount:
@@ -105,12 +90,8 @@ class RunningAccount:
 
     async def _open(self) -> None:
         setup, services = self.wanted.setup, self._services
-        # In a thread: importing a platform's library takes a while, and the page must not wait for it (F07).
-        self.kind = await anyio.to_thread.run_sync(services.find_platform, setup.platform)
-        if self.wanted.origin is not AccountOrigin.CONFIG:
-            self.kind.refuse_config_only(setup)
-        platform = self.kind.make_platform(self.name, setup, self.wanted.secrets, self._clock)
-        admissions = Admissions(self.name, setup, self.kind.default_role, services.keeper)
+        self.kind, platform = await services.book.make_platform(self.name, self.wanted)
+        admissions = Admissions(self.name, setup, self.kind.default_role, services.book)
         settings = msgspec.structs.replace(
             services.settings, when_busy=setup.when_busy, when_unknown=WhenUnknown(setup.when_unknown)
         )

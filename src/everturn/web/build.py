@@ -87,6 +87,7 @@ def build_web(services: WebServices, settings: WebSettings, *, more: Iterable[An
         parts.metrics,
         lambda: described(web.table, settings.root),
         lambda: web.is_stopping,
+        services.gateway,
     )
     table = Table([*parts.session_endpoints(), *parts.settings_endpoints(), *server.endpoints(), *more])
     web = Web(

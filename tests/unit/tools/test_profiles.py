@@ -49,6 +49,12 @@ def test_profiles_are_read_and_other_tables_left_alone() -> None:
     assert (default.model, default.prompt) == ("anthropic:claude", DEFAULT_PROMPT)
 
 
+@pytest.mark.parametrize("name", ["guest", "pocket"])
+def test_a_built_in_profile_without_tools_that_the_file_changes_still_has_none(name: str) -> None:
+    changed = parse(f'[profiles.{name}]\nmodel = "openai:gpt-x"\n').get(name)
+    assert (changed.model, changed.tools) == ("openai:gpt-x", ())
+
+
 @pytest.mark.parametrize(
     ("change", "line", "key", "words"),
     [

@@ -24,12 +24,13 @@ async def test_the_default_profile_has_every_tool_sorted_and_the_same_bytes_each
     assert b"$ref" not in msgspec.json.encode(first)
 
 
-async def test_a_profile_names_its_tools_and_the_pocket_has_none(tmp_path: Path) -> None:
+async def test_a_profile_names_its_tools_and_pocket_and_guest_have_none(tmp_path: Path) -> None:
     profiles = profiles_of(Profile(name="reader", tools=("read_file", "list_files")))
     async with open_kit(tmp_path / "home", profiles=profiles) as kit:
         tools = await kit.toolbox.tools(OWNER, SESSION, "reader")
         assert [tool.spec.name for tool in tools] == ["list_files", "read_file"]
         assert await kit.toolbox.tools(OWNER, SESSION, "pocket") == []
+        assert await kit.toolbox.tools(OWNER, SESSION, "guest") == []
 
 
 async def test_only_what_changes_nothing_twice_says_it_is_safe_to_repeat(kit: Kit) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from everturn import __version__
 from everturn.domain.errors import EverturnError
+from everturn.domain.gateway import Gateway
 from everturn.domain.json_types import JsonObject
 from everturn.domain.store import Store
 from everturn.domain.turns import TurnState
@@ -64,7 +65,9 @@ class ServerApi:
         metrics: Metrics,
         describe: Callable[[], JsonObject],
         is_stopping: Callable[[], bool],
+        gateway: Gateway | None = None,
     ) -> None:
+        self._gateway = gateway
         self._engine = engine
         self._store = store
         self._streams = streams
@@ -185,6 +188,8 @@ class ServerApi:
             },
             "writer": writer_figures(counts),
         }
+        if self._gateway is not None:
+            gauges["gateway"] = self._gateway.status()
         return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, call: ApiCall[Nothing, Nothing]) -> Raw:
