@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -24,18 +24,22 @@ from everturn.domain.delivery import (
 )
 from everturn.domain.errors import Denied, Invalid, PlatformBusy, PlatformRefused
 from everturn.domain.platform import SendLimits
-from everturn.gateway.telegram import TelegramPlatform, TelegramSettings
-from everturn.gateway.telegram.platform import PROOF_HEADER
 from everturn.testing.platform_conformance import Receiver, RichPlatformConformance, part_of
 from everturn.testing.ports import free_port
 from tests.telegram_api import ADA, BOT_ID, BOT_NAME, GROUP, PRIVATE, TOKEN, Failure, TelegramService
 from tests.waiting import until
 
+if TYPE_CHECKING:  # the client takes seconds to load: only where these tests run
+    from everturn.gateway.telegram import TelegramPlatform
+
 pytestmark = pytest.mark.anyio
+PROOF_HEADER = "x-telegram-bot-api-secret-token"
 CHAT = Chat("cht_x", "ada", ChatPlace("family", "telegram", ChatKind.DIRECT, "7"), "default", "", None, 0)
 
 
 def made(url: str, token: str = TOKEN, *, poll_s: int = 20, webhook_url: str = "") -> TelegramPlatform:
+    from everturn.gateway.telegram import TelegramPlatform, TelegramSettings
+
     settings = TelegramSettings(api_url=url, webhook_url=webhook_url)
     platform = TelegramPlatform("family", token, settings, SystemClock())
     platform.poll_s, platform.album_wait_s = poll_s, 0.02
@@ -365,6 +369,8 @@ async def test_a_group_that_became_a_supergroup_is_followed(
 
 
 def test_it_keeps_to_the_limits_of_the_bot_api() -> None:
+    from everturn.gateway.telegram import TelegramPlatform
+
     limits = TelegramPlatform.limits
     assert limits.per_s_max <= 30
     assert limits.spacing_s(ChatKind.DIRECT) >= 1
