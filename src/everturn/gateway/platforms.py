@@ -94,17 +94,22 @@ def platform_names() -> tuple[str, ...]:
 
 def find_platform(name: str) -> PlatformKind:
     """Raises Invalid if there is no such platform, or if a library that it needs is not installed."""
-    module = _import(name, _places())
-    # ``Any``: a module is typed by nothing; what is missing here is a mistake in that module.
-    found: Any = module
-    return PlatformKind(
-        name=name,
-        secrets=tuple(found.SECRETS),
-        settings=get_type_hints(found.platform)["settings"],
-        make=found.platform,
-        default_role=getattr(module, "DEFAULT_ROLE", None),
-        config_only=tuple(getattr(module, "CONFIG_ONLY", ())),
-    )
+    # ``Any``: a module is typed by nothing.
+    found: Any = _import(name, _places())
+    try:
+        return PlatformKind(
+            name=name,
+            secrets=tuple(found.SECRETS),
+            settings=get_type_hints(found.platform)["settings"],
+            make=found.platform,
+            default_role=getattr(found, "DEFAULT_ROLE", None),
+            config_only=tuple(getattr(found, "CONFIG_ONLY", ())),
+        )
+    except (AttributeError, KeyError) as error:
+        raise Invalid(
+            f"The module of the platform {name} is not complete: {error}.",
+            hint="It needs SECRETS and platform(account, settings: <its struct>, secrets, clock).",
+        ) from error
 
 
 def _places() -> dict[str, str]:
@@ -121,6 +126,10 @@ def _import(name: str, places: Mapping[str, str]) -> ModuleType:
         if error.name != place:
             raise Invalid(
                 f"The platform {name} needs the package {error.name}, which is not installed.",
-                hint=f"Install it: pip install 'everturn[{name}]'.",
+                hint=f"Install it: pip install {_package(name, error.name)}.",
             ) from error
     raise Invalid(f"There is no platform {name[:64]!r}.", hint=f"Possible: {', '.join(sorted(places))}.")
+
+
+def _package(name: str, missing: str | None) -> str:
+    return f"'everturn[{name}]'" if name in _BUILT_IN else str(missing)

@@ -16,20 +16,24 @@ _Port = Annotated[int, Meta(ge=1, le=65535)]
 
 
 class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``authserv``: the name that the mail server gives itself in Authentication-Results headers, such as
-    ``mx.example.org``. Without it no mail is trusted. ``tls``: can be switched off on this machine only.
-    """
-
-    address: str
-    imap_host: str
-    smtp_host: str
-    authserv: str
-    imap_port: _Port = 993
-    smtp_port: _Port = 465  # any other port begins with STARTTLS
-    user: str = ""  # for signing in; empty: the address
-    folder: str = "INBOX"
-    poll_s: Annotated[float, Meta(ge=1, le=1500)] = 60.0  # at the latest; servers with IDLE tell at once
-    tls: bool = True
+    address: Annotated[str, Meta(description="The agent's address.")]
+    imap_host: Annotated[str, Meta(description="The server that mails are read from.")]
+    smtp_host: Annotated[str, Meta(description="The server that answers are sent by.")]
+    # Without it no mail can be trusted.
+    authserv: Annotated[
+        str,
+        Meta(description="The name of your mail server that stands first in Authentication-Results headers."),
+    ]
+    imap_port: Annotated[_Port, Meta(description="Port of the IMAP server.")] = 993
+    smtp_port: Annotated[
+        _Port, Meta(description="Port of the SMTP server. Any other than 465 begins with STARTTLS.")
+    ] = 465
+    user: Annotated[str, Meta(description="For signing in, if it is not the address.")] = ""
+    folder: Annotated[str, Meta(description="The folder that mails are read from.")] = "INBOX"
+    poll_s: Annotated[
+        float, Meta(ge=1, le=1500, description="How often to look for mails at servers without IDLE.")
+    ] = 60.0
+    tls: Annotated[bool, Meta(description="false: no encryption, for servers on this machine only.")] = True
 
     @property
     def login(self) -> str:

@@ -6,12 +6,13 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
 import msgspec
+from msgspec import Meta
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -50,7 +51,7 @@ _frames = msgspec.json.Decoder(Frame)
 
 
 class SlackSettings(msgspec.Struct, frozen=True, kw_only=True):
-    api_url: str = "https://slack.com/api/"
+    api_url: Annotated[str, Meta(description="The address of the Web API.")] = "https://slack.com/api/"
 
 
 class SlackTokens(msgspec.Struct, frozen=True, kw_only=True):
