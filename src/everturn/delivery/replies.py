@@ -6,6 +6,7 @@ import logging
 
 from everturn.delivery.bell import Bell
 from everturn.delivery.context import AccountContext
+from everturn.delivery.made_files import MadeFiles
 from everturn.delivery.parts import render_parts
 from everturn.domain.delivery import AskedElsewhere, ReplyDue
 from everturn.domain.errors import Refused, Retry
@@ -22,6 +23,7 @@ class Replies:
         self._context = context
         self._account = context.account
         self._outbox = context.delivery.outbox
+        self._files = MadeFiles(context)
         self.bell = Bell(context.clock)
 
     async def run(self) -> None:
@@ -38,7 +40,7 @@ class Replies:
         """Record the replies that are due; how many were recorded now."""
         count = 0
         for due in await self._outbox.replies_due(self._account, limit=_BATCH_MAX):
-            parts = render_parts(self._context.platform, reply_text(due))
+            parts = [*render_parts(self._context.platform, reply_text(due)), *await self._files.parts(due)]
             age_max_ms = self._context.age_max_ms
             try:
                 count += await self._outbox.record_reply(due, parts, age_max_ms=age_max_ms)

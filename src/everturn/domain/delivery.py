@@ -14,6 +14,7 @@ from types import MappingProxyType
 import msgspec
 
 from everturn.domain.asks import Ask
+from everturn.domain.checkpoints import TurnFiles
 from everturn.domain.turns import Failure, TurnState
 from everturn.domain.words import Words
 
@@ -278,6 +279,7 @@ class ReplyDue(msgspec.Struct, frozen=True):
     answer: str = ""
     failure: Failure | None = None
     asked: AskedElsewhere | None = None
+    files: TurnFiles | None = None  # what the turn changed in its workspace
 
 
 class AskDue(msgspec.Struct, frozen=True):

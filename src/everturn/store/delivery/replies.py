@@ -24,6 +24,7 @@ from everturn.store.scripts.queries.delivery import (
 from everturn.store.scripts.queries.messages import MESSAGE_FIRST, MESSAGES_OF_TURN
 from everturn.store.scripts.rows import message_of, to_json
 from everturn.store.scripts.script import Query, Script, Tx, q
+from everturn.store.turn_files import files_of_turns
 
 _failure = msgspec.json.Decoder(Failure)
 
@@ -50,6 +51,7 @@ def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
                 answer=(yield from _last_text(row)),
                 failure=_failure.decode(row.failure) if row.failure else None,
                 asked=(yield from _asked_elsewhere(row)),
+                files=(yield from files_of_turns([row.turn_id])).get(row.turn_id),
             )
         )
     return found

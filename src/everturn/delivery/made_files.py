@@ -1,0 +1,95 @@
+"""Files that a turn made and that its answer names: they are sent after the answer."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
+
+import anyio
+
+from everturn.delivery.context import AccountContext
+from everturn.delivery.parts import render_parts
+from everturn.domain.checkpoints import At, ChangeKind, FileChange
+from everturn.domain.delivery import NewPart, ReplyDue
+from everturn.domain.errors import FileMissing, Refused, StorageAway
+from everturn.domain.media import sniff_media_type
+from everturn.domain.store_values import FileKind
+from everturn.workspace import TreeView, Versions
+
+_FILES_MAX = 10
+_HEAD_BYTES = 512
+# The target of a Markdown link or image: [text](target), [text](<target> "title").
+_LINK = re.compile(r"\]\(\s*(?:<([^<>\n]+)>|([^()\s]+(?:\([^()\s]*\)[^()\s]*)*))[^)\n]*\)")
+_log = logging.getLogger("everturn.delivery")
+
+
+def named_files(answer: str, changes: tuple[FileChange, ...]) -> list[FileChange]:
+    """The files that the answer links to, among those that the turn made or changed, in its order."""
+    made = {change.path: change for change in changes if change.what is not ChangeKind.DELETED}
+    found: dict[str, FileChange] = {}
+    for match in _LINK.finditer(answer):
+        path = _find(unquote(match[1] or match[2]), made)
+        if path is not None:
+            found[path] = made[path]
+    return list(found.values())
+
+
+def _find(target: str, made: dict[str, FileChange]) -> str | None:
+    target = target.removeprefix("sandbox:").removeprefix("file://").removeprefix("./")
+    if not target.startswith("/"):
+        return target if target in made else None
+    return next((path for path in made if target.endswith("/" + path)), None)
+
+
+class MadeFiles:
+    def __init__(self, context: AccountContext) -> None:
+        self._context = context
+        self._store = context.services.store
+
+    async def parts(self, due: ReplyDue) -> list[NewPart]:
+        """A part for each file, and a line about each that cannot be sent."""
+        if due.files is None or not self._context.platform.features.files:
+            return []
+        found: list[NewPart] = []
+        lines: list[str] = []
+        for change in named_files(due.answer, due.files.changes)[:_FILES_MAX]:
+            limit = self._context.settings.file_bytes_max
+            if change.size > limit:
+                lines.append(
+                    f"*{change.path} is not sent: it has {change.size:,} bytes, more than {limit:,}.*"
+                )
+                continue
+            try:
+                found.append(NewPart(file_id=await self._store_copy(due, change.path)))
+            except (Refused, FileMissing, StorageAway) as error:
+                _log.info("account %s: %s of %s: %s", self._context.account, change.path, due.turn_id, error)
+                lines.append(f"*{change.path} is not sent: it could not be read.*")
+        if lines:
+            found += render_parts(self._context.platform, "\n".join(lines))
+        return found
+
+    async def _store_copy(self, due: ReplyDue, path: str) -> str:
+        """Keep the file as it was after the turn: the workspace may change before it is sent."""
+        owner, session_id = due.chat.owner, due.session_id
+        tree = await self._store.checkpoints.tree_at(owner, session_id, At(due.turn_id, is_made=True))
+        opened = await TreeView(Versions(self._store.blobs), tree).open(path)
+        head = b""
+        with tempfile.TemporaryDirectory(prefix="everturn-made-") as folder:
+            copy = Path(folder, "file")
+            async with await anyio.open_file(copy, "wb") as out:
+                async for piece in opened.read(0, opened.size):
+                    head = head or piece[:_HEAD_BYTES]
+                    await out.write(piece)
+            name = PurePosixPath(path).name
+            stored = await self._store.files.put(
+                owner,
+                name,
+                sniff_media_type(head, name),
+                copy,
+                kind=FileKind.ARTIFACT,
+                session_id=session_id,
+            )
+        return stored.id
