@@ -1,7 +1,7 @@
 """What enters and leaves on its own: updates become turns, and answers are sent to their chats.
 
-Imports domain and workspace; the store and the engine arrive as contracts. Called by gateway and app. Start with
-``account.AccountService``, which serves one account of a platform.
+Imports domain and workspace; the store and the engine arrive as contracts. Called by gateway and app. Start
+with ``account.AccountService``, which serves one account of a platform.
 """
 
 from typing import TYPE_CHECKING
