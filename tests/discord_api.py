@@ -141,6 +141,10 @@ class DiscordService:
             case ["users", "@me"]:
                 return _json(BOT)
             case ["channels", channel, "messages"]:
+                if channel == "404":
+                    return _error(403, "Missing Access")
+                if request.method == "GET":
+                    return _json(self._history(channel, request.query))
                 return await self._send(request, channel)
             case ["channels", _, "messages", name]:
                 return await self._edit(request, name)
@@ -151,6 +155,16 @@ class DiscordService:
                 self.answered.append(name)
                 return web.Response(status=204)
         return _error(404, "404: Not Found")
+
+    def _history(self, channel: str, query: Any) -> list[dict[str, Any]]:
+        """The oldest messages after one, newest first, as Discord answers."""
+        told = [event["d"] for event in self._events if event["t"] == "MESSAGE_CREATE"]
+        found = [
+            {name: value for name, value in one.items() if name != "guild_id"}
+            for one in told
+            if one["channel_id"] == channel and int(one["id"]) > int(query["after"])
+        ]
+        return found[: int(query["limit"])][::-1]
 
     async def _send(self, request: web.Request, channel: str) -> web.StreamResponse:
         body, more = await _body(request)
@@ -216,6 +230,8 @@ class DiscordService:
             self.resumed.append(message["d"]["seq"])
             return int(message["d"]["seq"])
         self.identified += 1
+        if self.identified > 1:  # nothing is kept for a bot that is not there
+            self._given = len(self._events)
         ready = {"session_id": f"s{self.identified}", "resume_gateway_url": self.gateway_url, "user": BOT}
         await socket.send_json({"op": 0, "t": "READY", "s": self._given, "d": ready})
         return self._given

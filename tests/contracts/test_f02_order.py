@@ -82,6 +82,17 @@ async def test_f02_a_message_that_came_late_is_marked(store: Store) -> None:
     assert not (await receive(store, "u6", chat="43", number=1)).is_late
 
 
+async def test_f02_the_newest_message_of_each_chat_is_known(store: Store) -> None:
+    await receive(store, "u1", number=5)
+    await receive(store, "u2", number=3)
+    await receive(store, "u3", chat="43", number=9)
+    await receive(store, "u4", chat="44")
+    seen = await store.delivery.chats.seen(ACCOUNT, limit=10)
+    assert [(one.place.chat, one.number) for one in seen] == [("43", 9), ("42", 5)]
+    assert len(await store.delivery.chats.seen(ACCOUNT, limit=1)) == 1
+    assert await store.delivery.chats.seen("another", limit=10) == []
+
+
 async def test_f02_a_message_during_a_turn_is_queued_steers_or_interrupts(store: Store) -> None:
     first = await arrive(store, "u1", "one")
     session_id = first.turn.session_id

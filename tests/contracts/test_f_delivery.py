@@ -12,7 +12,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import NewPart, PartState, RemoteFile, WhenUnknown
 from everturn.domain.errors import PlatformBusy, PlatformRefused
 from everturn.domain.messages import Attachment
-from everturn.domain.platform import Deliver
+from everturn.domain.platform import Deliver, FindSeen
 from everturn.store import Store
 from everturn.testing import Say
 from everturn.testing.harness import OWNER, open_harness
@@ -68,6 +68,23 @@ async def test_f01_an_update_that_is_delivered_again_is_answered_once(store: Sto
             platform.say(update_id)
         await until("both are answered", lambda: len(answers(platform)) == 2)
     assert answers(platform) == ["first", "second"]
+
+
+class ForgetfulPlatform(FakePlatform):
+    """Keeps nothing, and reads the chats' history instead."""
+
+    find_seen: FindSeen
+
+    def use_history(self, find_seen: FindSeen) -> None:
+        self.find_seen = find_seen
+
+
+async def test_f01_a_platform_that_keeps_nothing_is_told_what_is_stored_of_its_chats(store: Store) -> None:
+    platform = ForgetfulPlatform()
+    await receive(store, "u1", number=5)
+    async with answering(store, platform, Say("first")):
+        (seen,) = await platform.find_seen()
+    assert (seen.place.chat, seen.number) == ("42", 5)
 
 
 async def test_f02_a_message_during_a_turn_is_queued_and_its_sender_is_told(store: Store) -> None:

@@ -15,14 +15,15 @@ from everturn.delivery.questions import Questions
 from everturn.delivery.replies import Replies
 from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings
-from everturn.domain.delivery import AccountLease, Update
+from everturn.domain.delivery import AccountLease, SeenChat, Update
 from everturn.domain.errors import Denied, LeaseLost, Retry
 from everturn.domain.gateway import Admit
-from everturn.domain.platform import Platform
+from everturn.domain.platform import Platform, ReadsHistory
 from everturn.domain.probe import Moment
 
 PAIRED = "/start"  # what is stored in place of a pairing code
 _log = logging.getLogger("everturn.delivery")
+_SEEN_MAX = 200  # chats whose history is read at the start of a connection
 
 
 class AccountService:
@@ -43,6 +44,8 @@ class AccountService:
         self._services = services
         self._context = AccountContext(account, platform, settings, services, Bell(services.clock))
         self._intake = Intake(self._context)
+        if isinstance(platform, ReadsHistory):
+            platform.use_history(self._find_seen)
         self.strangers = 0  # updates that were not admitted
         self.last_error = ""
         self.last_error_at: int | None = None
@@ -127,6 +130,9 @@ class AccountService:
                 pause_s = settings.retry_first_s
             await clock.sleep(pause_s)
             pause_s = min(settings.retry_longest_s, pause_s * 2)
+
+    async def _find_seen(self) -> Sequence[SeenChat]:
+        return await self._services.store.delivery.chats.seen(self.account, limit=_SEEN_MAX)
 
     async def _wake(self, bells: Sequence[Bell]) -> None:
         """Record replies and questions soon after any session changed. They are also looked for at

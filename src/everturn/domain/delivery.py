@@ -98,6 +98,13 @@ class ChatPlace(msgspec.Struct, frozen=True):
     thread: str = ""
 
 
+class SeenChat(msgspec.Struct, frozen=True):
+    """A chat, and the number of the newest message of it that is stored."""
+
+    place: ChatPlace
+    number: int
+
+
 def session_key(profile: str, place: ChatPlace) -> str:
     """The key of a chat's sessions: ``agent:<profile>:<platform>:<kind>:<chat>[:<thread>]``."""
     names = [profile, place.platform, place.kind.value, place.chat]

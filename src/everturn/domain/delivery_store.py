@@ -19,6 +19,7 @@ from everturn.domain.delivery import (
     Received,
     Refusal,
     ReplyDue,
+    SeenChat,
     Update,
     WhenUnknown,
 )
@@ -33,6 +34,10 @@ class Chats(Protocol):
 
     async def list(self, owner: str) -> Sequence[Chat]:
         """Oldest first."""
+        ...
+
+    async def seen(self, account: str, *, limit: int) -> Sequence[SeenChat]:
+        """The account's chats whose platform numbers its messages, those with the highest number first."""
         ...
 
     async def switch(self, owner: str, chat_id: str, session_id: str | None) -> Chat:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from everturn.domain.delivery import Chat, ChatKind, NewPart, OutgoingPart, RemoteFile, Update
+from everturn.domain.delivery import Chat, ChatKind, NewPart, OutgoingPart, RemoteFile, SeenChat, Update
 
 # Stores an update; the platform acknowledges it when this has returned, and never if it raises.
 Deliver = Callable[[Update], Awaitable[None]]
@@ -49,6 +49,19 @@ class Identity(msgspec.Struct, frozen=True):
     id: str
     name: str
     link: str = ""
+
+
+# The account's chats, as far as they are stored.
+FindSeen = Callable[[], Awaitable[Sequence[SeenChat]]]
+
+
+@runtime_checkable
+class ReadsHistory(Protocol):
+    """A platform that keeps nothing for an account that is not there, and whose chats can be read later."""
+
+    def use_history(self, find_seen: FindSeen) -> None:
+        """Deliver, at the start of each connection, what was written in these chats meanwhile."""
+        ...
 
 
 class Platform(Protocol):

@@ -9,7 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.delivery import Button, Chat, ChatKind, ChatPlace, NewPart, RemoteFile, UpdateKind
+from everturn.domain.delivery import (
+    Button,
+    Chat,
+    ChatKind,
+    ChatPlace,
+    NewPart,
+    RemoteFile,
+    SeenChat,
+    UpdateKind,
+)
 from everturn.domain.errors import PlatformBusy, PlatformRefused
 from everturn.gateway.discord import DiscordPlatform, DiscordSettings
 from everturn.testing.platform_conformance import Receiver, RichPlatformConformance, part_of
@@ -73,6 +82,35 @@ async def test_a_session_that_cannot_be_resumed_is_begun_anew(
         service.say("two")
         found = await receiver.has(2)
     assert [update.text for update in found] == ["one", "two"]
+
+
+async def test_f01_a_new_process_reads_what_was_written_while_none_ran(
+    platform: DiscordPlatform, service: DiscordService
+) -> None:
+    receiver = Receiver()
+    async with TestDiscord().receiving(platform, service, receiver.deliver):
+        service.say("one")
+        service.say(f"<@{BOT['id']}> one", SERVER, mentions=[BOT])
+        private, shared = await receiver.has(2)
+    for number in range(150):
+        service.say(str(number))
+    service.say(f"<@{BOT['id']}> two", SERVER, mentions=[BOT])
+    settings = DiscordSettings(api_url=f"{service.url}/api", gateway_url=service.gateway_url)
+    another = DiscordPlatform("club", TOKEN, settings, SystemClock())
+
+    async def seen() -> list[SeenChat]:
+        gone = ChatPlace("club", "discord", ChatKind.DIRECT, "404")
+        return [SeenChat(gone, 1), *(SeenChat(one.place, one.number or 0) for one in (private, shared))]
+
+    another.use_history(seen)
+    receiver = Receiver()
+    async with TestDiscord().receiving(another, service, receiver.deliver):
+        await receiver.has(151)
+        service.say("last")
+        found = await receiver.has(152)
+    await another.close()
+    assert [update.text for update in found] == [*map(str, range(150)), "two", "last"]
+    assert found[150].place == shared.place
 
 
 async def test_a_message_tells_its_place_its_sender_and_whether_the_bot_is_meant(

@@ -19,9 +19,17 @@ from discord.http import Route
 from msgspec import Meta
 
 from everturn.domain.clock import Clock
-from everturn.domain.delivery import Button, Chat, NewPart, OutgoingPart, RemoteFile
+from everturn.domain.delivery import (
+    Button,
+    Chat,
+    ChatKind,
+    NewPart,
+    OutgoingPart,
+    RemoteFile,
+    SeenChat,
+)
 from everturn.domain.errors import PlatformBusy, PlatformRefused
-from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
+from everturn.domain.platform import Deliver, Features, FindSeen, Identity, Promises, SendLimits
 from everturn.gateway.dialects import Dialect
 from everturn.gateway.discord.client import DiscordHttp, TokenRefused, explained
 from everturn.gateway.discord.updates import UpdateReader
@@ -29,7 +37,7 @@ from everturn.gateway.rendering import render
 
 SECRETS: Final = ("token",)
 CONFIG_ONLY: Final = ("api_url", "gateway_url")  # the token is sent there
-_EVENTS: Final = ("MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "INTERACTION_CREATE")
+_EVENTS: Final = ("READY", "MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "INTERACTION_CREATE")
 _TEXT_MAX: Final = 2_000
 _NONCE_CHARS_MAX: Final = 25
 _NO_PREVIEWS: Final = 4  # a flag of messages
@@ -38,6 +46,8 @@ _PRESS_SEEN: Final = 6  # the answer to a press that changes nothing
 _WRONG_TOKEN_PAUSE_S: Final = 60.0
 _CONNECT_MAX_S: Final = 60.0
 _CLOSE_MAX_S: Final = 2.0
+_PAGE_MAX: Final = 100  # messages of a chat's history
+_PAGES_MAX: Final = 5
 _CONNECTED_MIN_S: Final = 10.0  # a connection that lasts less is made again after a pause
 _FILE_HOSTS: Final = ("cdn.discordapp.com", "media.discordapp.net")
 _log = logging.getLogger("everturn.gateway")
@@ -66,7 +76,7 @@ class _ResumePoint(msgspec.Struct, frozen=True):
 
 class DiscordPlatform:
     name = "discord"
-    # A lost socket is resumed after the last event that was stored. A new process has nothing to resume.
+    # A lost socket is resumed after the last event that was stored. A new process reads its chats' history.
     promises = Promises(deduplicates=True, redelivers=True)
     limits = SendLimits(per_s_max=40, chat_spacing_s=1)
     features = Features(edits=True, buttons=True, files=True, typing=True)
@@ -79,6 +89,7 @@ class DiscordPlatform:
         self._http: DiscordHttp | None = None
         self._opening = anyio.Lock()
         self._resume: _ResumePoint | None = None
+        self._find_seen: FindSeen | None = None
         self._events: list[tuple[str, Any]] = []  # read from the socket and not delivered
         self.unknown_updates = 0
 
@@ -163,6 +174,9 @@ class DiscordPlatform:
                 self._resume = _ResumePoint(socket.gateway, socket.session_id, socket.sequence)
 
     async def _deliver(self, reader: UpdateReader, event: str, data: Any, deliver: Deliver) -> None:
+        if event == "READY":  # of a new session, and not of one that is resumed
+            await self._catch_up(reader, deliver)
+            return
         update = reader.read(event, data)
         if update is None:
             self.unknown_updates += 1
@@ -179,6 +193,35 @@ class DiscordPlatform:
             await (await self._open()).request(route, json={"type": _PRESS_SEEN})
         except (HTTPException, aiohttp.ClientError, OSError) as error:
             _log.debug("account %s: a press is not answered: %s", self._account, type(error).__name__)
+
+    # --- history -------------------------------------------------------------------------------------
+
+    def use_history(self, find_seen: FindSeen) -> None:
+        self._find_seen = find_seen
+
+    async def _catch_up(self, reader: UpdateReader, deliver: Deliver) -> None:
+        """Deliver what was written in known chats while there was no session. The inbox recognises what the
+        socket delivers as well."""
+        for chat in await self._find_seen() if self._find_seen else ():
+            try:
+                await self._read_missed(chat, reader, deliver)
+            except PlatformRefused as error:
+                _log.info("account %s: %s is not read: %s", self._account, chat.place.chat, error)
+
+    async def _read_missed(self, chat: SeenChat, reader: UpdateReader, deliver: Deliver) -> None:
+        after = chat.number
+        for _ in range(_PAGES_MAX):
+            with explained(is_harmless_twice=True):
+                route = Route("GET", "/channels/{channel_id}/messages", channel_id=chat.place.chat)
+                options = {"after": str(after), "limit": str(_PAGE_MAX)}
+                page = await (await self._open()).request(route, params=options)
+            for message in sorted(page, key=lambda one: int(one["id"])):
+                after = int(message["id"])
+                # Messages of the history do not name their server.
+                guild = {} if chat.place.kind is ChatKind.DIRECT else {"guild_id": "known"}
+                await self._deliver(reader, "MESSAGE_CREATE", message | guild, deliver)
+            if len(page) < _PAGE_MAX:
+                return
 
     # --- sending -------------------------------------------------------------------------------------
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from everturn.domain.delivery import Chat, ChatKind, ChatPlace, SenderRole, Update
+from everturn.domain.delivery import Chat, ChatKind, ChatPlace, SeenChat, SenderRole, Update
 from everturn.domain.errors import Denied, NotFound
 from everturn.store.scripts.common import shown_session
-from everturn.store.scripts.queries.delivery import CHAT, CHAT_AT, CHATS, ChatColumns
+from everturn.store.scripts.queries.delivery import CHAT, CHAT_AT, CHATS, CHATS_SEEN, ChatColumns
 from everturn.store.scripts.script import Database, Script, Tx, q
 
 
@@ -20,6 +22,9 @@ class Chats:
 
     async def list(self, owner: str) -> list[Chat]:
         return await self._db.read(_list, owner)
+
+    async def seen(self, account: str, *, limit: int) -> Sequence[SeenChat]:
+        return await self._db.read(_seen, account, limit)
 
     async def switch(self, owner: str, chat_id: str, session_id: str | None) -> Chat:
         return await self._db.write(_switch, owner, chat_id, session_id)
@@ -85,6 +90,11 @@ def lock_owned_chat(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
 
 def _list(tx: Tx, owner: str) -> Script[list[Chat]]:
     return [chat_of(row) for row in (yield from CHATS.all(owner))]
+
+
+def _seen(tx: Tx, account: str, limit: int) -> Script[Sequence[SeenChat]]:
+    rows = yield from CHATS_SEEN.all(account, limit)
+    return [SeenChat(chat_of(row).place, row.last_number or 0) for row in rows]
 
 
 def _switch(tx: Tx, owner: str, chat_id: str, session_id: str | None) -> Script[Chat]:

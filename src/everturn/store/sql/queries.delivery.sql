@@ -27,6 +27,10 @@ SELECT {chat_columns} FROM chats c WHERE c.id = $1 AND c.owner = $2
 -- name: chats_list
 SELECT {chat_columns} FROM chats c WHERE c.owner = $1 ORDER BY c.chat_no
 
+-- name: chats_seen
+SELECT {chat_columns} FROM chats c WHERE c.account = $1 AND c.last_number IS NOT NULL
+ORDER BY c.last_number DESC LIMIT $2
+
 -- name: chats_of_session
 SELECT c.chat_no FROM chats c WHERE c.session_id = $1 AND c.owner = $2 ORDER BY c.chat_no
 

@@ -112,6 +112,7 @@ class FiguresColumns(Columns, frozen=True):
 CHAT_AT: Select[[str, str, str], ChatColumns] = Select("chat_at", ChatColumns)
 CHAT: Select[[str, str], ChatColumns] = Select("chat_get", ChatColumns)
 CHATS: Select[[str], ChatColumns] = Select("chats_list", ChatColumns)
+CHATS_SEEN: Select[[str, int], ChatColumns] = Select("chats_seen", ChatColumns)
 CHATS_OF_SESSION: SelectValue[[str, str], int] = SelectValue("chats_of_session")
 
 INBOX_FIND: Select[[str, str], InboxColumns] = Select("inbox_find", InboxColumns)
