@@ -18,11 +18,10 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import ModelRefused, ModelTrouble
+from everturn.domain.errors import ModelRefused
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.model import (
-    Abilities,
     Chunk,
     Finish,
     ModelRequest,
@@ -34,8 +33,8 @@ from everturn.domain.turns import FinishReason, Usage
 from everturn.models import failures
 from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps, unique_calls
 from everturn.models.history_cache import HistoryCache
-from everturn.models.sse import EventTooLong, SseReader
 from everturn.models.wire import Price, RequestSender, ResponseBytes, Target, digest, encode, no_price
+from everturn.models.wire_model import AnswerReader, WireModel
 
 VERSION = "2023-06-01"
 _CLOSE_TIMEOUT_S = 0.25
@@ -135,7 +134,7 @@ def generation_of(model: str) -> Generation:
     return Generation((int(found[1]), int(found[2] or 0)) if found else None)
 
 
-class AnthropicModel:
+class AnthropicModel(WireModel):
     """One model of Anthropic's API or a compatible server."""
 
     def __init__(
@@ -146,19 +145,8 @@ class AnthropicModel:
         price: Price = no_price,
         cache: HistoryCache | None = None,
     ) -> None:
-        self._target = target
-        self._caller = RequestSender(target, client, clock)
-        self._price = price
+        super().__init__(target, client, clock, price, cache)
         self._generation = generation_of(target.model)
-        self._history_cache = cache or HistoryCache()
-
-    @property
-    def name(self) -> str:
-        return self._target.name
-
-    @property
-    def abilities(self) -> Abilities:
-        return self._target.abilities
 
     def body(self, request: ModelRequest) -> bytes:
         """The exact bytes of the request; equal requests give equal bytes."""
@@ -203,7 +191,7 @@ class AnthropicModel:
                 f"{self.name} answered with {answer.media_type}, not with a stream.",
                 hint="Check base_url: it must be the address before /v1/messages.",
             )
-        reading = _Reading(self._caller, self.name, _lost_space(request, self._target))
+        reading = _Reading(self._caller, _lost_space(request, self._target))
         async with aclosing(answer.pieces()) as pieces:
             with answer.naming_failures():
                 async for piece in pieces:
@@ -244,31 +232,21 @@ async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
             return  # the answer is complete: a connection that fails now does no harm
 
 
-class _Reading:
+class _Reading(AnswerReader):
     """One answer, assembled from its events."""
 
-    def __init__(self, caller: RequestSender, name: str, lost_space: str) -> None:
-        self._caller = caller
-        self._name = name
+    def __init__(self, caller: RequestSender, lost_space: str) -> None:
+        super().__init__(caller)
         self._lost_space = lost_space
-        self._sse = SseReader()
         self._blocks: dict[int, _OpenBlock] = {}
         self._input = _Usage()
         self._output_tokens: int | None = None
-        self._trouble: ModelTrouble | None = None
-        self.finish: FinishReason | None = None
         self.is_done = False
 
     def check(self) -> None:
         """Raise the stored error, after the text before it was yielded."""
         if self._trouble is not None:
             raise self._trouble
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        try:
-            return self._sse.feed(piece)
-        except EventTooLong:
-            raise failures.cut(self._name, "an event has no end") from None
 
     def rest(self) -> list[bytes]:
         data = self._sse.rest()
@@ -307,12 +285,9 @@ class _Reading:
         try:
             event = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            self._trouble = failures.cut(self._name, "an event could not be read")
+            self._note_unreadable()
             return None
-        if event.error is not None:
-            self._trouble = self._caller.trouble(event.error)
-            return None
-        return event
+        return None if self._note_error(event.error) else event
 
     def _give(self, text: str, chunks: list[Chunk]) -> None:
         """Yield the text, without the space at the end of the prefix, which the request could not carry."""

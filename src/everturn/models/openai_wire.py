@@ -18,7 +18,6 @@ from everturn.domain.errors import ModelRefused, ModelTrouble
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Reasoning
 from everturn.domain.model import (
-    Abilities,
     Chunk,
     Finish,
     ModelRequest,
@@ -31,8 +30,8 @@ from everturn.models import failures
 from everturn.models.history import unique_calls
 from everturn.models.history_cache import HistoryCache
 from everturn.models.openai_request import fields_of, has_called, without
-from everturn.models.sse import EventTooLong, SseReader
 from everturn.models.wire import Price, RequestSender, ResponseBytes, Target, digest, encode, no_price
+from everturn.models.wire_model import AnswerReader, WireModel
 
 # Usage and [DONE] usually follow the finish at once. A server that keeps the stream open must not hold up the
 # turn; one that closes in time keeps its connection usable.
@@ -126,7 +125,7 @@ class Refusals:
         return self._until.get(field, 0.0) > self._clock.monotonic()
 
 
-class OpenAIModel:
+class OpenAIModel(WireModel):
     """One model of an OpenAI-compatible server."""
 
     def __init__(
@@ -138,19 +137,8 @@ class OpenAIModel:
         refusals: Refusals | None = None,
         cache: HistoryCache | None = None,
     ) -> None:
-        self._target = target
-        self._caller = RequestSender(target, client, clock)
-        self._price = price
+        super().__init__(target, client, clock, price, cache)
         self._refusals = refusals or Refusals(clock)
-        self._history_cache = cache or HistoryCache()
-
-    @property
-    def name(self) -> str:
-        return self._target.name
-
-    @property
-    def abilities(self) -> Abilities:
-        return self._target.abilities
 
     def body(self, request: ModelRequest) -> bytes:
         """The exact bytes of the request; equal requests give equal bytes."""
@@ -189,7 +177,7 @@ class OpenAIModel:
     ) -> AsyncGenerator[Chunk, None]:
         if is_toolless:
             yield ProgressChunk(f"{self.name} takes no tools here, and answers without them")
-        reading = _Reading(self._caller, self.name)
+        reading = _Reading(self._caller)
         if answer.media_type == "application/json":
             for chunk in reading.take([await answer.whole()]):
                 yield chunk
@@ -232,20 +220,16 @@ class OpenAIModel:
         return Finish(reason, calls, reading.reasoning(), usage)
 
 
-class _Reading:
+class _Reading(AnswerReader):
     """One answer, assembled from its events."""
 
-    def __init__(self, caller: RequestSender, name: str) -> None:
-        self._caller = caller
-        self._name = name
-        self._sse = SseReader()
+    def __init__(self, caller: RequestSender) -> None:
+        super().__init__(caller)
         self._calls: list[_OpenCall] = []
         self._thoughts: list[str] = []
         self._thoughts_field = ""
         self._details: list[JsonObject] = []
         self._usage: _Usage | None = None
-        self.finish: FinishReason | None = None
-        self._trouble: ModelTrouble | None = None
         self._is_done = False
         self._goes_on = False  # text or a call came after a finish: that was not the end
         self._tail_ends = 0.0
@@ -257,12 +241,6 @@ class _Reading:
 
     def _is_unfinished(self) -> bool:
         return self.finish is None or (self._goes_on and not self._is_done)
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        try:
-            return self._sse.feed(piece)
-        except EventTooLong:
-            raise failures.cut(self._name, "an event has no end") from None
 
     def rest(self) -> list[Chunk]:
         data = self._sse.rest() if self._is_unfinished() else None
@@ -318,13 +296,10 @@ class _Reading:
         except (msgspec.DecodeError, UnicodeDecodeError):
             loose = _decode_loosely(data)
             if loose is None:
-                self._trouble = failures.cut(self._name, "an event could not be read")
+                self._note_unreadable()
                 return None
             event = loose
-        if event.error is not None:
-            self._trouble = self._caller.trouble(event.error)
-            return None
-        return event
+        return None if self._note_error(event.error) else event
 
     def _take_without_choices(self, data: bytes) -> None:
         """Handle an event without choices: usage, a greeting, or an error (``{"object": "error", …}``)."""

@@ -24,8 +24,6 @@ _ERROR_BYTES_MAX = 64 * 1024
 # resumed turns rely on it.
 encode = msgspec.json.Encoder(order="deterministic").encode
 
-# A JSON object on its way to or from a provider. Its values are any JSON: providers add fields at will.
-
 # The cost of a call in dollars: (model, usage, tokens written to the prompt cache). None: unknown.
 Price = Callable[[str, Usage, int], Awaitable[float | None]]
 
