@@ -20,14 +20,4 @@ __all__ = [
     "DeliverySettings",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "account": ("AccountService",),
-        "context": ("AccountServices",),
-        "settings": (
-            "AccountSettings",
-            "DeliverySettings",
-        ),
-    },
-)
+__getattr__ = lazy_names(__name__)

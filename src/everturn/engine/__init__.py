@@ -24,12 +24,4 @@ __all__ = [
     "write_preferences",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "engine": ("Engine",),
-        "preferences": ("Preferences", "read_preferences", "write_preferences"),
-        "services": ("EngineParts",),
-        "settings": ("EngineSettings", "TurnProfile"),
-    },
-)
+__getattr__ = lazy_names(__name__)

@@ -18,13 +18,4 @@ if TYPE_CHECKING:
 
 __all__ = ["AccountBook", "BookServices", "Dialect", "GatewayAccounts", "RunningServices", "render"]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "accounts": ("GatewayAccounts",),
-        "book": ("AccountBook", "BookServices"),
-        "dialects": ("Dialect",),
-        "rendering": ("render",),
-        "running": ("RunningServices",),
-    },
-)
+__getattr__ = lazy_names(__name__)

@@ -30,14 +30,4 @@ __all__ = [
     "import_notes",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "assembly": ("BuiltMemory", "build_memory", "import_notes"),
-        "commits": ("CommitOutcome", "CommitResult"),
-        "memory": ("DrainResult", "Memory"),
-        "provider_monitor": ("ProviderFailed",),
-        "providers": ("Providers",),
-        "settings": ("NOTES", "MemorySettings"),
-    },
-)
+__getattr__ = lazy_names(__name__)

@@ -48,17 +48,4 @@ __all__ = [
     "redact",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "catalog": ("ModelState",),
-        "discovery": ("FoundModel", "FoundServer"),
-        "keys": ("KeyFound", "Keys", "redact"),
-        "local": ("CODER_SPEC", "POCKET_SPEC"),
-        "prices": ("PriceFacts", "Prices"),
-        "registry": ("ModelRegistry",),
-        "settings": ("ModelsSettings", "parse_settings"),
-        "trials": ("Trial",),
-        "weights": ("make_shelf",),
-    },
-)
+__getattr__ = lazy_names(__name__)

@@ -45,19 +45,4 @@ __all__ = [
     "restore_database",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "blobs.address": ("StorageKeys", "parse_address"),
-        "files.backup_contents": ("BackupContents", "BackupRecord", "read_contents"),
-        "files.copy_tree": ("copy_tree",),
-        "open": ("check_backup", "has_store", "is_postgres", "open_store", "restore_database"),
-        "secrets.file": ("SecretsFile",),
-        "secrets.key_ring": ("KeyRing", "read_key_ring"),
-        "secrets.secrets": ("open_secrets",),
-        "secrets.storage_keys": ("find_storage_keys",),
-        "secrets.table": ("SecretsTable",),
-        "settings": ("StoreSettings",),
-        "store": ("Store",),
-    },
-)
+__getattr__ = lazy_names(__name__)

@@ -54,20 +54,4 @@ __all__ = [
     "tool",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "files.browse": ("FileList", "WorkspaceFile", "files_in", "files_named"),
-        "folders": ("FolderLine", "FolderList"),
-        "mcp.servers": ("ServerState",),
-        "policy.policy": ("Policy", "Rule"),
-        "policy.trust": ("Trust",),
-        "profiles": ("McpServer", "Profile", "Profiles", "built_in", "parse_profiles", "read_profiles"),
-        "sandbox.sandbox": ("Sandbox",),
-        "sandbox.trial": ("SandboxState",),
-        "schema": ("ToolFailed", "tool"),
-        "names": ("TOOL_NAMES",),
-        "toolbox": ("EverturnToolbox", "ToolServices"),
-        "web.fetch": ("Fetcher",),
-    },
-)
+__getattr__ = lazy_names(__name__)

@@ -34,15 +34,4 @@ __all__ = [
     "serve",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "access.accounts": ("Accounts", "TokenInfo", "open_accounts"),
-        "access.identity": ("LOCAL_OWNER", "Scope"),
-        "build": ("WebServices", "build_web"),
-        "logs": ("configure_logs", "redacted"),
-        "server": ("StartRefused", "serve"),
-        "settings": ("WebSettings",),
-        "web": ("Web",),
-    },
-)
+__getattr__ = lazy_names(__name__)
