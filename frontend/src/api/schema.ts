@@ -32,6 +32,91 @@ export interface components {
             /** @default false */
             is_steering?: boolean;
         };
+        /** Account */
+        Account: {
+            name: string;
+            origin: components["schemas"]["AccountOrigin"];
+            settings: components["schemas"]["AccountSetup"];
+            secrets: {
+                [key: string]: boolean;
+            };
+            health: components["schemas"]["AccountHealth"];
+            figures: components["schemas"]["AccountFigures"];
+            /** @default [] */
+            people?: components["schemas"]["Person"][];
+            /** @default null */
+            identity?: components["schemas"]["Identity"] | null;
+            /** @default  */
+            hook?: string;
+        };
+        /** AccountFigures */
+        AccountFigures: {
+            /** @default 0 */
+            received?: number;
+            /** @default null */
+            last_received_at?: number | null;
+            /** @default 0 */
+            waiting?: number;
+            /** @default null */
+            waiting_since?: number | null;
+            /** @default 0 */
+            undecided?: number;
+        };
+        /** AccountHealth */
+        AccountHealth: {
+            state: components["schemas"]["AccountState"];
+            /** @default null */
+            since?: number | null;
+            /** @default  */
+            error?: string;
+            /** @default null */
+            error_at?: number | null;
+            /** @default 0 */
+            strangers?: number;
+            /** @default  */
+            worker?: string;
+        };
+        /**
+         * AccountOrigin
+         * @enum {unknown}
+         */
+        AccountOrigin: "config" | "store";
+        /** AccountSetup */
+        AccountSetup: {
+            platform: string;
+            /** @default true */
+            enabled?: boolean;
+            /** @default default */
+            profile?: string;
+            /** @default queue */
+            when_busy?: components["schemas"]["WhenBusy"];
+            /**
+             * @default repeat
+             * @enum {unknown}
+             */
+            when_unknown?: "hold" | "repeat";
+            /** @default [] */
+            allow?: string[];
+            /** @default [] */
+            members?: string[];
+            /** @default false */
+            guests?: boolean;
+            /** @default guest */
+            guest_profile?: string;
+            /** @default {} */
+            options?: Record<string, never>;
+        };
+        /**
+         * AccountState
+         * @enum {unknown}
+         */
+        AccountState: "connected" | "failing" | "off" | "starting";
+        /** Accounts */
+        Accounts: {
+            accounts: components["schemas"]["Account"][];
+            platforms: string[];
+            undecided: components["schemas"]["UndecidedPart"][];
+        };
         /** ApprovalRequested */
         ApprovalRequested: {
             /** @enum {unknown} */
@@ -352,6 +437,13 @@ export interface components {
         Hits: {
             items: components["schemas"]["Hit"][];
         };
+        /** Identity */
+        Identity: {
+            id: string;
+            name: string;
+            /** @default  */
+            link?: string;
+        };
         /** KeptFile */
         KeptFile: {
             path: string;
@@ -496,6 +588,41 @@ export interface components {
             error?: string | null;
             /** @default null */
             retry_at?: number | null;
+        };
+        /** PairingCode */
+        PairingCode: {
+            code: string;
+            role: components["schemas"]["SenderRole"];
+            expires_at: number;
+            /** @default  */
+            link?: string;
+        };
+        /**
+         * PartState
+         * @enum {unknown}
+         */
+        PartState: "held" | "sending" | "sent" | "undelivered" | "unknown" | "waiting";
+        /** Person */
+        Person: {
+            id: string;
+            role: components["schemas"]["SenderRole"];
+            /** @default  */
+            name?: string;
+            /** @default null */
+            paired_at?: number | null;
+        };
+        /** PlatformForm */
+        PlatformForm: {
+            name: string;
+            secrets: string[];
+            options: components["schemas"]["PlatformOption"][];
+        };
+        /** PlatformOption */
+        PlatformOption: {
+            name: string;
+            about: string;
+            is_required: boolean;
+            is_config_only: boolean;
         };
         /** PriceFacts */
         PriceFacts: {
@@ -696,6 +823,11 @@ export interface components {
             /** @default  */
             notice?: string;
         };
+        /**
+         * SenderRole
+         * @enum {unknown}
+         */
+        SenderRole: "guest" | "member" | "owner";
         /** ServerHealth */
         ServerHealth: {
             status: components["schemas"]["ServerStatus"];
@@ -1180,6 +1312,19 @@ export interface components {
             /** @default null */
             worked_ms?: number | null;
         };
+        /** UndecidedPart */
+        UndecidedPart: {
+            id: string;
+            account: string;
+            platform: string;
+            chat_id: string;
+            chat_title: string;
+            state: components["schemas"]["PartState"];
+            changed_at: number;
+            error: string | null;
+            session_id: string | null;
+            turn_id: string | null;
+        };
         /** Untrusted */
         Untrusted: {
             name: string;
@@ -1223,6 +1368,11 @@ export interface components {
                 [key: string]: components["schemas"]["UsageLine"];
             };
         };
+        /**
+         * WhenBusy
+         * @enum {unknown}
+         */
+        WhenBusy: "interrupt" | "queue" | "steer";
         /** WorkspaceFile */
         WorkspaceFile: {
             path: string;

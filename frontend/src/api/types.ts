@@ -46,6 +46,11 @@ export interface FileChanges {
   total: number;
 }
 export type SavedFile = Schemas["SavedFile"];
+export type Accounts = Schemas["Accounts"];
+export type Account = Schemas["Account"];
+export type UndecidedPart = Schemas["UndecidedPart"];
+export type PairingCode = Schemas["PairingCode"];
+export type PlatformForm = Schemas["PlatformForm"];
 export type Trouble = Schemas["Trouble"];
 export type Settings = Schemas["Settings"];
 export type KeyState = Schemas["KeyState"];

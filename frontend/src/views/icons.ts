@@ -39,6 +39,8 @@ import listChecks from "lucide-static/icons/list-checks.svg?raw";
 import lock from "lucide-static/icons/lock.svg?raw";
 import maximize2 from "lucide-static/icons/maximize-2.svg?raw";
 import menu from "lucide-static/icons/menu.svg?raw";
+import mail from "lucide-static/icons/mail.svg?raw";
+import messageCircle from "lucide-static/icons/message-circle.svg?raw";
 import messageSquare from "lucide-static/icons/message-square.svg?raw";
 import mic from "lucide-static/icons/mic.svg?raw";
 import moon from "lucide-static/icons/moon.svg?raw";
@@ -68,6 +70,7 @@ import undo2 from "lucide-static/icons/undo-2.svg?raw";
 import unplug from "lucide-static/icons/unplug.svg?raw";
 import upload from "lucide-static/icons/upload.svg?raw";
 import users from "lucide-static/icons/users.svg?raw";
+import webhook from "lucide-static/icons/webhook.svg?raw";
 import wrench from "lucide-static/icons/wrench.svg?raw";
 import x from "lucide-static/icons/x.svg?raw";
 import logOut from "lucide-static/icons/log-out.svg?raw";
@@ -112,6 +115,8 @@ const files = {
   "lock": lock,
   "maximize-2": maximize2,
   "menu": menu,
+  "mail": mail,
+  "message-circle": messageCircle,
   "message-square": messageSquare,
   "mic": mic,
   "moon": moon,
@@ -141,6 +146,7 @@ const files = {
   "unplug": unplug,
   "upload": upload,
   "users": users,
+  "webhook": webhook,
   "wrench": wrench,
   "x": x,
   "log-out": logOut,

@@ -1,0 +1,111 @@
+import { explain, type Api } from "../api/client";
+import type { Account, Accounts, PairingCode, PlatformForm, UndecidedPart } from "../api/types";
+import { words } from "../words";
+
+export type Role = "owner" | "member";
+
+/** What a new account is made of. */
+export interface NewAccount {
+  name: string;
+  platform: string;
+  secrets: Record<string, string>;
+  options: Record<string, string>;
+}
+
+/** The accounts on messaging platforms, and messages that a person has to decide about. */
+export class Channels {
+  accounts = $state.raw<readonly Account[]>([]);
+  platforms = $state.raw<readonly string[]>([]);
+  undecided = $state.raw<readonly UndecidedPart[]>([]);
+  isRead = $state(false);
+  problem = $state("");
+
+  constructor(private readonly api: Api) {}
+
+  async read(): Promise<void> {
+    try {
+      const found = await this.api.get<Accounts>("api/gateway");
+      this.accounts = found.accounts;
+      this.platforms = found.platforms;
+      this.undecided = found.undecided;
+      this.isRead = true;
+      this.problem = "";
+    } catch (error) {
+      this.problem = words.couldNotLoad(explain(error, words.serverAway));
+    }
+  }
+
+  find(name: string): Account | null {
+    return this.accounts.find((account) => account.name === name) ?? null;
+  }
+
+  /** A name that no account has: the platform's, with a number if need be. */
+  freeName(platform: string): string {
+    for (let number = 1; ; number += 1) {
+      const name = number === 1 ? platform : `${platform}-${number}`;
+      if (!this.find(name)) return name;
+    }
+  }
+
+  form(platform: string): Promise<PlatformForm> {
+    return this.api.get(`api/gateway/platforms/${encodeURIComponent(platform)}`);
+  }
+
+  async add(account: NewAccount): Promise<Account> {
+    const added = await this.api.post<Account>("api/gateway", { body: account });
+    await this.read();
+    return added;
+  }
+
+  async setEnabled(account: Account, enabled: boolean): Promise<void> {
+    await this.api.patch(this.path(account), { body: { enabled } });
+    await this.read();
+  }
+
+  async remove(account: Account): Promise<void> {
+    await this.api.delete(this.path(account));
+    await this.read();
+  }
+
+  /** Who the account is, as its platform says. */
+  async check(account: Account): Promise<string> {
+    const found = await this.api.post<{ name: string }>(`${this.path(account)}/test`);
+    await this.read();
+    return found.name;
+  }
+
+  pair(account: string, role: Role): Promise<PairingCode> {
+    return this.api.post(`api/gateway/${account}/pair`, { body: { role } });
+  }
+
+  async removePerson(account: Account, sender: string): Promise<void> {
+    await this.api.delete(`${this.path(account)}/people`, { query: { sender } });
+    await this.read();
+  }
+
+  async sendAgain(part: UndecidedPart): Promise<void> {
+    await this.decide(part, "resend");
+  }
+
+  async confirmArrived(part: UndecidedPart): Promise<void> {
+    await this.decide(part, "arrived");
+  }
+
+  /** Whoever decided first: what is left to decide is read again. */
+  private async decide(part: UndecidedPart, how: "resend" | "arrived"): Promise<void> {
+    try {
+      await this.api.post(`api/gateway/parts/${part.id}/${how}`);
+    } finally {
+      await this.read();
+    }
+  }
+
+  private path(account: Account): string {
+    return `api/gateway/${account.name}`;
+  }
+}
+
+/** Eight characters are easier to type in two halves. */
+export function shownCode(code: string): string {
+  return code.length === 8 ? `${code.slice(0, 4)}-${code.slice(4)}` : code;
+}

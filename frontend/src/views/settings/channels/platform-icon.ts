@@ -1,0 +1,7 @@
+import type { IconName } from "../../icons";
+
+const icons: Record<string, IconName> = { telegram: "send", slack: "hash", discord: "message-circle", mail: "mail", webhook: "webhook" };
+
+export function platformIcon(platform: string): IconName {
+  return icons[platform] ?? "message-square";
+}

@@ -1,0 +1,104 @@
+"""Channels in a real browser: accounts with their health, pairing, messages to decide about, connecting."""
+
+from __future__ import annotations
+
+import base64
+import time
+from pathlib import Path
+
+import httpx2
+import msgspec
+import pytest
+from playwright.async_api import expect
+
+from everturn.domain.clock import SystemClock
+from everturn.gateway.signatures import sign
+from everturn.testing.webhook_service import WebhookService
+from tests.acceptance.looking import serious
+from tests.acceptance.paging import PAGE, House, open_house
+from tests.waiting import until
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
+    pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
+]
+KEY = bytes(range(32))
+SECRET = "whsec_" + base64.b64encode(KEY).decode()
+
+
+def configured(port: int) -> str:
+    return f"""
+[gateway.ci]
+platform = "webhook"
+url = "http://127.0.0.1:{port}/in"
+private_addresses = ["127.0.0.1:{port}"]
+"""
+
+
+async def post(house: House, message_id: str, text: str) -> None:
+    """What a program on the other side sends."""
+    body = msgspec.json.encode({"text": text, "chat": "deploys", "sender": "ci-robot"})
+    headers = sign(KEY, message_id, int(time.time()), body) | {"content-type": "application/json"}
+    async with httpx2.AsyncClient(base_url=house.url, trust_env=False) as http:
+        answer = await http.post("hooks/ci", content=body, headers=headers)
+    assert answer.status_code == 202
+
+
+async def test_accounts_are_watched_paired_connected_and_their_messages_decided_about(data_dir: Path) -> None:
+    receiver = WebhookService(KEY, SystemClock())
+    with receiver.serve():
+        (data_dir / "config.toml").write_text(configured(receiver.port))
+        async with open_house(data_dir) as house:
+            house.provider.on("deployed", ["Well done."])
+            await house.api("PATCH", "api/gateway/ci", json={"secrets": {"secret": SECRET}})
+            page = await house.open()
+            await page.goto(f"{house.url}#/settings/channels")
+            card = page.get_by_role("region", name="ci", exact=True)
+            await expect(card).to_contain_text("Connected")
+            await expect(card).to_contain_text("set up in config.toml")
+            await expect(card.get_by_label("Menu of ci")).to_have_count(0)
+
+            # A message that the other side refuses waits for a person.
+            receiver.refuse()
+            await post(house, "msg_1", "deployed")
+            await expect(card).to_contain_text("1 message")
+            await expect(card).to_contain_text("A message was not delivered")
+            await card.get_by_role("button", name="Send again").click()
+            await until("the answer is posted", receiver.read)
+            assert receiver.read() == ["Well done."]
+            await expect(card).not_to_contain_text("A message was not delivered")
+
+            # Whoever sends the code is paired, and the page notices it.
+            await page.get_by_role("button", name="Pairing code").click()
+            code = page.locator(".codeb")
+            await expect(page.locator(".livec")).to_contain_text("Waiting for your message.")
+            await post(house, "msg_2", await code.inner_text())
+            await expect(page.locator(".livec")).to_contain_text("Paired with ci-robot")
+            await expect(page.get_by_label("Remove ci-robot")).to_be_visible()
+            await page.get_by_label("Remove ci-robot").click()
+            await expect(page.get_by_label("Remove ci-robot")).to_have_count(0)
+            assert await serious(page) == []
+
+            # What is wrong is said, and nothing of it is stored.
+            await page.get_by_role("button", name="Webhook", exact=True).click()
+            await page.get_by_label("Secret (whsec_…)").fill("short")
+            await page.get_by_label("Where answers are posted.").fill("https://example.com/in")
+            await page.get_by_role("button", name="Connect", exact=True).click()
+            await expect(page.get_by_role("alert")).to_contain_text("Nothing was stored.")
+            await page.get_by_label("Secret (whsec_…)").fill(SECRET)
+            await page.get_by_role("button", name="Connect", exact=True).click()
+            await expect(page.get_by_role("listitem").nth(1)).to_contain_text("Connected as example.com.")
+            await expect(page.get_by_label("Address")).to_have_value(f"{house.url}hooks/webhook")
+            assert await serious(page) == []
+            await page.get_by_role("button", name="Done").click()
+            added = page.get_by_role("region", name="webhook", exact=True)
+            await expect(added).to_contain_text("Connected")
+            await added.get_by_label("Menu of webhook").click()
+            await page.get_by_role("menuitem", name="Turn off").click()
+            await expect(added.locator(".state")).to_have_text("Off")
+            await added.get_by_label("Menu of webhook").click()
+            await page.get_by_role("menuitem", name="Remove").click()
+            await added.get_by_role("button", name="Remove").click()
+            await expect(added).to_have_count(0)
+            assert house.complaints == []
