@@ -134,7 +134,7 @@ def secret(name: str, secret: str, home: Path | None) -> None:
         await _note(config, "gateway.changed", f"{name}: secret {secret}")
         console().print(f"The {secret} of {name} is set. A running server takes it up in seconds.")
 
-    _with_book(home, work)
+    _with_book(home, work, makes_one=True)
 
 
 @gateway.command()

@@ -87,7 +87,7 @@ class AccountState(Words):
     FAILING = "failing"
 
 
-class AccountHealth(msgspec.Struct, frozen=True, omit_defaults=True):
+class AccountHealth(msgspec.Struct, frozen=True):
     """How an account is doing on the server that serves it."""
 
     state: AccountState
@@ -98,7 +98,7 @@ class AccountHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     worker: str = ""
 
 
-class AccountFigures(msgspec.Struct, frozen=True, omit_defaults=True):
+class AccountFigures(msgspec.Struct, frozen=True):
     """What the store knows about an account's messages."""
 
     received: int = 0  # since the moment that was asked about

@@ -196,11 +196,12 @@ class AccountBook:
                 f"{on} refuses the account: {error.message} Nothing was changed.",
                 hint=error.hint or "Check the token.",
             ) from error
-        except PlatformBusy:
-            raise
         except Exception as error:  # the platform's own code: it could not be reached
             _log.warning("account %s: asking for its name: %r", name, error)
-            raise PlatformBusy(f"{on} could not be asked. Nothing was changed.") from error
+            why = error.message if isinstance(error, PlatformBusy) else f"{on} could not be asked."
+            busy = PlatformBusy(f"{why} Nothing was changed.")
+            busy.hint = "Check the connection, then try again."
+            raise busy from error
         finally:
             with anyio.CancelScope(shield=True):
                 await platform.close()

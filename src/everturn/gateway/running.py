@@ -90,7 +90,8 @@ class RunningAccount:
 
     async def _open(self) -> None:
         setup, services = self.wanted.setup, self._services
-        self.kind, platform = await services.book.make_platform(self.name, self.wanted)
+        self.kind = await services.book.find_platform(setup.platform)  # tells which secrets it needs
+        _, platform = await services.book.make_platform(self.name, self.wanted)
         admissions = Admissions(self.name, setup, self.kind.default_role, services.book)
         settings = msgspec.structs.replace(
             services.settings, when_busy=setup.when_busy, when_unknown=WhenUnknown(setup.when_unknown)

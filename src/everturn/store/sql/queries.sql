@@ -14,7 +14,7 @@ CASE WHEN s.title <> '' THEN '' ELSE coalesce((
   ORDER BY r.has_parent DESC, r.is_off_path, CASE WHEN r.has_parent = 1 THEN -r.turn_no ELSE r.turn_no END LIMIT 1
 ), '') END AS first_text, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through,
 s.transcript_version, s.kind, s.deleted_at,
-(SELECT c.id || ':' || c.account || ':' || c.platform || ':' || c.kind || ':' || c.title FROM chats c
+(SELECT c.id || ':' || c.account || ':' || c.platform || ':' || c.kind || ':' || coalesce(nullif(c.title, ''), c.chat) FROM chats c
   WHERE c.session_id = s.id AND c.owner = s.owner ORDER BY c.chat_no LIMIT 1) AS chat
 
 -- macro: turn_columns
