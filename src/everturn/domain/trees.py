@@ -16,7 +16,7 @@ import msgspec
 from everturn.domain.errors import TreeUnreadable
 from everturn.domain.words import Words
 
-MODE_BITS: Final = 0o777  # not setuid, setgid and sticky: a restored file must not give rights to anybody
+MODE_BITS: Final = 0o777  # not setuid, setgid and sticky: a restored file must give no user more rights
 _VERSION: Final = 1
 
 

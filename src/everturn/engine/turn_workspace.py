@@ -35,7 +35,7 @@ from everturn.workspace import Arrival, Arrived, Recorder, hold_folder
 
 _log = logging.getLogger("everturn.engine")
 GOING_BACK: Final = (DoubtAnswer.GO_BACK_AND_RUN, DoubtAnswer.NOT_RUN)
-REPORTED_FILES_MIN: Final = 1000  # fewer are there before anybody could read that they come
+REPORTED_FILES_MIN: Final = 1000  # fewer are restored before a user could read the progress
 SAVES_MAX: Final = 20  # looked at for what the user saved
 
 

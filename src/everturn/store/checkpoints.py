@@ -103,7 +103,7 @@ class Checkpoints:
     async def roots(self) -> AsyncIterator[Sequence[str]]:
         """Every blob that a checkpoint names: its trees, and the files and links in them.
 
-        Nobody knows what a damaged tree names. Everything that it can name is given then: all blobs that were
+        What a damaged tree names is unknown. Everything that it can name is given then: all blobs that were
         stored before it or shortly after. Raises StoreAway, StorageAway, FileUnreadable: what cannot be read
         at the moment is not damaged, and nothing may be collected meanwhile.
         """

@@ -42,7 +42,7 @@ def thin_checkpoints(turn_no: int) -> Script[None]:
 
 
 def _groups(rows: Sequence[CheckpointColumns]) -> list[list[CheckpointColumns]]:
-    """Those that become one. A group ends with what somebody changed if a restore then replaced it."""
+    """The rows that become one. A group ends with what a user changed if a restore then replaced it."""
     groups: list[list[CheckpointColumns]] = []
     for row in rows:
         is_restored = row.cause == Cause.RESTORED

@@ -30,7 +30,7 @@ def find_steps(load: Load, copy: WorkingCopy, seen: str, wanted: str) -> Steps:
     """The steps in a folder that holds the tree ``seen`` now.
 
     Each path holds what it held when the restore was asked for, or what is wanted. A file that holds anything
-    else was changed since by somebody, and stays.
+    else was changed since by a user or a program, and stays.
     """
     whole = diff(load, copy.present, wanted)
     since = {change.path for change in diff(load, copy.present, seen)}
