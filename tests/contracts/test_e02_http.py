@@ -156,6 +156,50 @@ async def test_e06_what_programs_run_is_restored_by_one_who_may_approve(c: Clien
     assert files_in(project) == {"a.txt": "one", ".envrc": "run this"}
 
 
+async def test_e06_a_repository_in_pieces_is_restored_by_one_who_may_approve(
+    c: Client, tmp_path: Path
+) -> None:
+    """No file of it runs anything by itself; together they are a repository with settings for Git."""
+    project = tmp_path.resolve() / "project"
+    project.mkdir()
+    session = await c.session(project=str(project))
+    first = await c.turn(session, a_txt="one")
+    files = {f"x/{name}": "1" for name in ("HEAD", "config", "objects/a", "refs/b")}
+    put_files(project, files)
+    second = await c.turn(session, a_txt="two")
+    put_files(project, dict.fromkeys(files))
+    _, text = await c.running.web.accounts.create_token("local", "test", (Scope.CHAT,))
+    chat, path = {"Authorization": f"Bearer {text}"}, f"/api/sessions/{session}/files/restore"
+    plan = (await c.plan(session, action="restore", at=second)).json()
+    refused = await c.running.http.post(path, json={"at": second, "digest": plan["digest"]}, headers=chat)
+    assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+    plan = (await c.plan(session, action="restore", at=first, path="a.txt")).json()
+    body = {"at": first, "digest": plan["digest"], "paths": ["a.txt"]}
+    assert (await c.running.http.post(path, json=body, headers=chat)).status_code == 200
+
+
+async def test_e03_a_branch_that_was_not_used_yet_is_not_being_restored(c: Client) -> None:
+    session = await c.session()
+    first = await c.turn(session, a_txt="one")
+    await c.turn(session, a_txt="two")
+    branch = (await c.post(session, "branch", turn_id=first)).json()["id"]
+    listed = (await c.running.http.get(f"/api/sessions/{branch}/files")).json()
+    assert [one["path"] for one in listed["files"]] == ["a.txt"]
+    assert not listed["is_restoring"]
+
+
+async def test_e04_a_browser_asks_again_for_an_old_version(c: Client) -> None:
+    """Its session may have been deleted meanwhile. A path may be as long as one in a workspace."""
+    session = await c.session()
+    await c.turn(session, a_txt="one")
+    path = f"/api/sessions/{session}/files"
+    made = (await c.running.http.get(f"{path}/history?path=a.txt")).json()["versions"][0]["checkpoint"]
+    answer = await c.running.http.get(f"{path}/content?path=a.txt&at={made}")
+    assert (answer.text, answer.headers["cache-control"]) == ("one", "private, no-cache")
+    long = await c.running.http.get(f"{path}/content", params={"path": "é/" * 1300, "at": made})
+    assert long.status_code == 404, long.text
+
+
 async def test_e06_only_what_was_shown_is_restored(c: Client) -> None:
     session = await c.session()
     first = await c.turn(session, a_txt="one", b_txt="one")

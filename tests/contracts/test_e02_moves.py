@@ -14,7 +14,7 @@ from everturn.domain.errors import DiskFull, FilesConflict, NothingToDo
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.store_values import RetriedTurn
 from everturn.domain.turns import TurnState
-from everturn.domain.working_copies import FileChoices, FilesChoice, Move, MoveFiles
+from everturn.domain.working_copies import ASK, FileChoices, FilesChoice, Move, MoveFiles
 from everturn.store import Store
 from everturn.workspace import FilesSettings, Recorder
 from everturn.workspace.restore import Restore
@@ -206,6 +206,18 @@ async def test_e02_retry_restores_when_its_turn_is_claimed_and_select_brings_eac
     assert s.files(session) == {"a.txt": "two", "b.txt": "two"}
     await engine.select(OWNER, session.id, second.id, request())
     assert s.files(session) == {"a.txt": "one", "c.txt": "three"}
+
+
+async def test_e02_a_retry_that_is_cancelled_before_it_begins_takes_the_files_along(s: FileSessions) -> None:
+    """The transcript ends with it, so the files are those from before the turn that it replaces."""
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two")
+    accepted = await engine.moves.retry(OWNER, session.id, RetriedTurn(), request(), ASK)
+    cancelled = await engine.cancel(OWNER, accepted.turn.id)
+    assert cancelled.state is TurnState.CANCELLED
+    assert (await s.h.store.sessions.get(OWNER, session.id)).head == accepted.turn.id
+    assert s.files(session) == {"a.txt": "one"}
 
 
 async def test_e02_a_retry_over_changed_files_is_refused_and_can_be_told_what_to_do(s: FileSessions) -> None:

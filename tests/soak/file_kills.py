@@ -115,8 +115,11 @@ class Walker:
                 state = (await self._server.get(f"/api/turns/{turn}"))["state"]
                 if state == "completed":
                     return
-                if state in ("failed", "cancelled", "interrupted"):
+                if state in ("failed", "cancelled"):
                     raise Lost(f"{turn} is {state}")
+                if state == "interrupted":  # it was killed so often that the server asks before it goes on
+                    await self._server.ask("POST", f"/api/turns/{turn}/resume", json={})
+                    self.done["resumed"] += 1
                 if state == "waiting":
                     for ask in await self._server.get(f"/api/sessions/{model.id}/waiting"):
                         body = {"answer": DoubtAnswer.RUN_AGAIN}
@@ -177,19 +180,16 @@ class Walker:
     async def _check(self, model: SessionModel, turns: list[str | None]) -> None:
         """The folder holds what the model has, and so do the versions of these turns."""
         folder = self._home / "workspaces" / model.id
+        with anyio.move_on_after(30):  # the server finishes a restore after its start
+            while _files_in(folder) != model.files:
+                await anyio.sleep(0.02)
         found = _files_in(folder)
-        while found != model.files and await self._is_restoring(model):
-            await anyio.sleep(0.02)  # the server finishes a restore after its start
-            found = _files_in(folder)
         if found != model.files:
             raise Lost(f"{model.id} after {dict(self.done)}: {_difference(model.files, found)}")
         self.strays += sum(1 for _ in folder.rglob(".everturn-*"))
         for turn in turns:
             if turn is not None:
                 await self._check_version(model, turn)
-
-    async def _is_restoring(self, model: SessionModel) -> bool:
-        return bool((await self._server.get(f"/api/sessions/{model.id}/files"))["is_restoring"])
 
     async def _check_version(self, model: SessionModel, turn: str) -> None:
         for name, text in model.after[turn].items():

@@ -198,6 +198,12 @@ class Engine:
         turn = await self.store.turns.cancel(owner, turn_id, by=by)
         await self._probe.reach(Moment.CANCEL_COMMITTED, turn_id)
         self._runner.cancel_task(turn_id)
+        try:
+            await self.moves.finish(owner, turn.session_id)  # a turn that was asked again and never began
+        except EverturnError as error:
+            _log.warning(
+                "the files of session %s: %s", turn.session_id, error.message
+            )  # the next turn does it
         self._runner.nudge()
         return turn
 

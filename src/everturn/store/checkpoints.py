@@ -41,7 +41,7 @@ from everturn.store.scripts.queries.files import (
 )
 from everturn.store.scripts.rows import SessionRow, to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
-from everturn.store.turns.endings import lock_held_turn
+from everturn.store.turns.held import lock_held_turn
 
 _BATCH = 500
 _log = logging.getLogger("everturn.store.checkpoints")

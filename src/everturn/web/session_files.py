@@ -16,6 +16,7 @@ from everturn.domain.errors import Retry, WrongState
 from everturn.domain.machine import Machine
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
+from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import WorkingCopy
 from everturn.engine import Engine
 from everturn.tools import EverturnToolbox
@@ -49,7 +50,9 @@ class SessionFiles:
         is_project = session.project is not None
         copy = await self._store.working_copies.get(owner, session_id)
         if point is None and copy.wanted is not None:
-            return FilesAt(TreeView(self.versions, copy.wanted), is_project, is_restoring=True)
+            # A branch that was not used yet has an empty folder, of which nothing is restored.
+            is_restoring = copy.present != EMPTY_TREE
+            return FilesAt(TreeView(self.versions, copy.wanted), is_project, is_restoring)
         if point is None and not self._is_here(session, copy):
             return FilesAt(TreeView(self.versions, copy.tree), is_project)
         if point is None:

@@ -6,6 +6,7 @@ What the version does not hold, and what cannot be read, is listed in a file at 
 
 from __future__ import annotations
 
+import re
 import stat
 import time
 import zipfile
@@ -25,6 +26,8 @@ MISSING: Final = "everturn-left-out.txt"
 _WHOLE_BYTES_MAX: Final = 1 << 20  # read before its entry is begun, so that a damaged one can be left out
 _INLINE_BYTES_MAX: Final = 64 << 10  # compressed without a thread
 _PIECE_BYTES_MIN: Final = 64 << 10
+# A backslash separates folders on Windows; control characters would reach the terminal that lists them.
+_UNSAFE: Final = re.compile(r"[\\\x00-\x1f\x7f-\x9f]")
 _YEAR_MIN: Final = 1980  # ZIP knows no earlier one
 # Compressed already: trying again costs time and gains nothing.
 _COMPRESSED: Final = frozenset(
@@ -124,7 +127,7 @@ class Archive:
         yield self._sink.take()
 
     async def _member(self, path: bytes, name: str, entry: Entry) -> AsyncGenerator[bytes, None]:
-        name = name.replace("\\", "_")  # on Windows it separates folders
+        name = _UNSAFE.sub("_", name)
         if entry.kind is Kind.LINK:
             self._links.append((name, entry))
         elif not self._is_free(name):

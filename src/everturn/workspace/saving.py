@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from everturn.domain.errors import Denied, Invalid, StaleFile
@@ -37,8 +36,3 @@ def save_file(folder: Path, path: str, source: Path, tag: str | None, *, is_proj
             raise StaleFile(name, present)
         files.write(path, content)
     return name
-
-
-def any_guarded(project: Path, paths: Iterable[str]) -> bool:
-    """True if one of the paths makes other programs run something."""
-    return any(guarded_part(project, path) for path in paths)

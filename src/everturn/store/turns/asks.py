@@ -20,7 +20,7 @@ from everturn.store.scripts.queries.turns import (
 )
 from everturn.store.scripts.rows import ask_body, ask_of, with_edited
 from everturn.store.scripts.script import Database, Script, Tx, q
-from everturn.store.turns import endings
+from everturn.store.turns.held import lock_held_turn
 
 ANSWER_BYTES_MAX = 64_000
 ARGUMENTS_BYTES_MAX = 1_000_000
@@ -143,7 +143,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 def wait_for_asks(tx: Tx, turn_id: str, epoch: int, number: int, waiting: Waiting) -> Script[Turn]:
     asks, payloads = waiting.asks, waiting.payloads
-    session, turn = yield from endings.lock_held_turn(tx, turn_id, epoch, number - 1)
+    session, turn = yield from lock_held_turn(tx, turn_id, epoch, number - 1)
     if not asks:
         raise WrongState(f"Turn {turn_id} has nothing to wait for.")
     for ask in asks:

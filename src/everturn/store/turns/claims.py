@@ -45,6 +45,7 @@ from everturn.store.scripts.rows import (
 )
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns import endings
+from everturn.store.turns.held import lock_held_turn
 from everturn.store.working_copies import claim_files
 
 _DELTAS = frozenset({"text.delta", "reasoning.delta", "tool.output"})
@@ -214,7 +215,7 @@ def held_by(tx: Tx, worker: str) -> Script[list[tuple[str, int]]]:
 
 
 def hand_over(tx: Tx, turn_id: str, epoch: int) -> Script[Turn]:
-    session, turn = yield from endings.lock_held_turn(tx, turn_id, epoch)
+    session, turn = yield from lock_held_turn(tx, turn_id, epoch)
     yield q("turn_ready", turn.no, "handed_over", tx.now)
     yield q("writer_seal", turn.no, epoch)
     yield from refresh(tx, session)

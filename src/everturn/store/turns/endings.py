@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import Fenced, SteeringWaits, WrongState
+from everturn.domain.errors import SteeringWaits
 from everturn.domain.fold import Folded
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
@@ -33,6 +33,8 @@ from everturn.store.scripts.queries.sessions import SESSION_BY_NO
 from everturn.store.scripts.queries.turns import QUEUE_PLACES, STEERING_OF_TURN, TURN_INSERT, WRITER
 from everturn.store.scripts.rows import SessionRow, TurnRow, timeline_json, to_json
 from everturn.store.scripts.script import Script, Tx, q
+from everturn.store.turns.held import lock_held_turn
+from everturn.store.working_copies import claim_files
 
 # The number of an end that was not written by the turn's worker, whose events may still arrive: it comes
 # after all of them and takes none of their numbers.
@@ -64,26 +66,6 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _attachments: msgspec.json.Decoder[tuple[Attachment, ...]] = msgspec.json.Decoder(tuple[Attachment, ...])
-
-
-def lock_held_turn(
-    tx: Tx, turn_id: str, epoch: int, number: int | None = None
-) -> Script[tuple[SessionRow, TurnRow]]:
-    """Lock the turn's session and read both. Raises Fenced if this worker no longer holds the turn,
-    WrongState if its last event in the journal is not ``number``."""
-    session, turn = yield from lock_turn(tx, turn_id)
-    is_held = turn.state is TurnState.RUNNING and turn.turn.epoch == epoch and turn.worker is not None
-    if not is_held:  # guard: c09 e01
-        raise Fenced(turn_id, epoch, turn.state, turn.turn.epoch)
-    if number is not None:
-        writer = yield from WRITER.first(turn.no, epoch)
-        last = writer.number if writer else 0
-        if last != number:  # guard: a08
-            raise WrongState(
-                f"Turn {turn_id} has event {last} in its journal, its worker counted up to {number}.",
-                hint="The writer must be quiet before the turn changes its state.",
-            )
-    return session, turn
 
 
 class OwedTo(msgspec.Struct, frozen=True):
@@ -277,6 +259,8 @@ def end_queued(
     place = (parent, 1) if joins else (None, 0)
     yield q("turn_end_queued", turn.no, ending.state.value, tx.now, encoded, *place)
     if joins:
+        if turn.has_parent:
+            yield from claim_files(tx, session, turn)  # the files go with the head, as if it had been claimed
         yield from move_head(tx, session, turn.no)
     version = yield from bump(tx, session)
     event = _end_event(ending, Recovery.NONE, version)

@@ -15,6 +15,7 @@ from everturn.store.scripts.common import (
 from everturn.store.scripts.queries.turns import STEERING_OF_TURN, TURN
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns import endings
+from everturn.store.turns.held import lock_held_turn
 
 
 def has_steering(tx: Tx, turn_id: str) -> Script[bool]:
@@ -25,7 +26,7 @@ def has_steering(tx: Tx, turn_id: str) -> Script[bool]:
 
 
 def take_steering(tx: Tx, turn_id: str, epoch: int, number: int) -> Script[list[Message]]:
-    session, turn = yield from endings.lock_held_turn(tx, turn_id, epoch, number - 1)
+    session, turn = yield from lock_held_turn(tx, turn_id, epoch, number - 1)
     waiting = yield from STEERING_OF_TURN.all(turn.no)
     messages = [
         Message(

@@ -264,6 +264,24 @@ def guarded_part(root: Path, inner: str) -> str:
     return ""
 
 
+def any_guarded(root: Path, inners: Iterable[str]) -> bool:
+    """True if writing all of these paths makes other programs run something: together they can be a
+    repository, of which no single one shows anything."""
+    written: dict[tuple[str, ...], set[str]] = {}
+    for inner in inners:
+        parts = PurePosixPath(inner).parts
+        if startup_part(parts):
+            return True
+        for depth, part in enumerate(parts):
+            written.setdefault(parts[:depth], set()).add(part)
+    return any(
+        is_repository(
+            {mark for mark in MARKS if mark in names or os.path.lexists(root.joinpath(*folder, mark))}
+        )
+        for folder, names in written.items()
+    )
+
+
 def real_name(root: Path, inner: str) -> str:
     """A path in the project without the links on the way to it; as it is if it leads outside."""
     name = PurePosixPath(inner)

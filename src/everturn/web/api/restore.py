@@ -14,15 +14,16 @@ from everturn.domain.checkpoints import FileChange, parse_at
 from everturn.domain.store import Store
 from everturn.domain.working_copies import FileChoices, FilesChoice, KeptFile, Move, PlanNeeded
 from everturn.engine import Engine
+from everturn.tools.policy.guarded import any_guarded
 from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Choices, TurnId
+from everturn.web.api.workspace import FilePath
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
-from everturn.workspace import Compare, ComparedFile, ShownPlan, any_guarded, to_path
+from everturn.workspace import Compare, ComparedFile, ShownPlan, to_path
 
 _PATHS_MAX = 1000
 At = Annotated[str, Meta(min_length=1, max_length=60)]
-FilePath = Annotated[str, Meta(min_length=1, max_length=4000)]
 Paths = Annotated[tuple[FilePath, ...], Meta(max_length=_PATHS_MAX)]
 _UNREADABLE = (e.BlobMissing, e.BlobDamaged, e.FileUnreadable, e.TreeUnreadable, e.StorageAway)
 _FOLDER = (e.WorkspaceUnreadable, e.WorkspaceUnwritable, e.DiskFull)

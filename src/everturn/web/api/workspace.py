@@ -22,9 +22,9 @@ from everturn.web.http.problems import BodyTooLarge, FileTagNeeded
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.session_files import SessionFiles
 from everturn.web.uploads import Uploads
-from everturn.workspace import OpenedFile
+from everturn.workspace import PATH_BYTES_MAX, OpenedFile
 
-_PATH_CHARS_MAX = 500  # as a query: up to 12 bytes for each
+_PATH_CHARS_MAX = PATH_BYTES_MAX
 _AT_CHARS_MAX = 60
 _PDF = "application/pdf"
 _ACTIVE = frozenset({"text/html", "image/svg+xml"})
@@ -159,7 +159,7 @@ class WorkspaceApi:
         at = await self._files.at(call.owner, call.path["session"], query.at)
         file = await at.view.open(query.path)
         media = await _media_of(file) if query.view else RAW
-        headers = _headers(file, media, is_fixed=query.at.startswith("chk_"))
+        headers = _headers(file, media)
         if f'"{file.tag}"' in call.headers.get("if-none-match", ""):
             return Raw(b"", media, 304, headers)
         start, end = asked_range(call.headers, file.size)
@@ -204,12 +204,12 @@ async def _media_of(file: OpenedFile) -> str:
     return _TEXT if media.startswith(("text/", "application/json", "application/xml")) else RAW
 
 
-def _headers(file: OpenedFile, media: str, *, is_fixed: bool) -> tuple[tuple[bytes, bytes], ...]:
-    keeping = b"private, max-age=31536000, immutable" if is_fixed else b"private, no-cache"
+def _headers(file: OpenedFile, media: str) -> tuple[tuple[bytes, bytes], ...]:
+    # A browser asks each time, also for a version that never changes: the session may have been deleted.
     headers = [
         (b"content-disposition", disposition(safe_name(file.path), is_shown=media != RAW)),
         (b"content-security-policy", _policy(media).encode()),
-        (b"cache-control", keeping),
+        (b"cache-control", b"private, no-cache"),
         (b"etag", f'"{file.tag}"'.encode()),
     ]
     if media != RAW:

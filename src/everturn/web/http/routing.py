@@ -34,7 +34,7 @@ TypeForm = Any
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
-_QUERY_BYTES_MAX = 8_192
+_QUERY_BYTES_MAX = 16_384  # holds the longest path, encoded
 _BODY = r"[0-9a-hjkmnp-tv-z]{26}"
 
 
