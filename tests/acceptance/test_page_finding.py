@@ -221,12 +221,18 @@ async def indexed(house: House, words: str) -> dict[str, str]:
 async def test_a_hit_far_back_in_a_long_session_is_the_one_in_view(
     data_dir: Path, width: int, numbers: tuple[int, ...]
 ) -> None:
-    session = await long_session(data_dir, LONG)
+    session = await long_session(data_dir, LONG, title="")
     async with open_house(data_dir) as house:
         for number in numbers:
             await indexed(house, f"notes-{number}.txt")
         page = await house.open(f"#/s/{session}")
         await page.set_viewport_size({"width": width, "height": 780})
+        # Without a title it is called by its first words, and found by them.
+        await expect(page).to_have_title(re.compile("Question 0: what about part 0"))
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("Question 0: what about part 0")
+        await expect(page.locator(".pal .pr:not(.hit)", has_text="part 0?")).to_have_count(1)
+        await page.keyboard.press("Escape")
         for number in numbers:
             await page.keyboard.press("Control+k")
             await page.keyboard.type(f"notes-{number}.txt")

@@ -173,12 +173,18 @@ export class Page {
     return titleOf(session) || words.untitled;
   }
 
+  /** The name of a session of which an answer brings only its id and its title. */
+  nameOf(id: string, title?: string): string {
+    const row = this.sessions.find(id);
+    return title || (row ? this.titleOf(row) : words.untitled);
+  }
+
   private markRead(): void {
     this.sessions.markRead(this.session);
   }
 
   private setTitle(): void {
-    const name = this.route.at === "settings" ? words.settings : this.session?.title || words.appName;
+    const name = this.route.at === "settings" ? words.settings : (this.session && titleOf(this.session)) || words.appName;
     const waiting = this.sessions.rows.filter((row) => needsYou(row) || row.is_unread).length;
     document.title = waiting ? `(${waiting}) ${name}` : name;
   }

@@ -1,5 +1,6 @@
 import type { Page } from "../app/page.svelte";
 import type { Session } from "../api/types";
+import { titleOf } from "../state/list";
 import { words } from "../words";
 import { undo } from "./commands";
 import type { MenuItem } from "./Menu.svelte";
@@ -52,7 +53,7 @@ function retag(page: Page, session: Session, isOpen: boolean): void {
 function download(page: Page, session: Session, format: string, ending = format): void {
   const link = document.createElement("a");
   link.href = page.api.address(`api/sessions/${session.id}/export`, { format });
-  link.download = `${(session.title || session.id).replace(/[^\w -]+/g, "").trim() || session.id}.${ending}`;
+  link.download = `${(titleOf(session) || session.id).replace(/[^\w -]+/g, "").trim() || session.id}.${ending}`;
   document.body.append(link);
   link.click();
   link.remove();
