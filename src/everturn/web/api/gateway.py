@@ -99,7 +99,13 @@ class GatewayApi:
         self._audit = audit
 
     def endpoints(self) -> list[AnyEndpoint]:
-        return [*self._of_accounts("gateway"), *self._of_one("gateway"), *self._of_messages("gateway")]
+        tag = "gateway"
+        return [
+            *self._of_accounts(tag),
+            *self._of_one(tag),
+            *self._of_people(tag),
+            *self._of_messages(tag),
+        ]
 
     def _of_accounts(self, tag: str) -> list[AnyEndpoint]:
         return [
@@ -179,6 +185,10 @@ class GatewayApi:
                 answer=Identity,
                 errors=(e.NotFound, e.Invalid, e.AccountRefused, e.PlatformBusy),
             ),
+        ]
+
+    def _of_people(self, tag: str) -> list[AnyEndpoint]:
+        return [
             Endpoint(
                 method="POST",
                 path="/api/gateway/{account}/pair",
