@@ -137,7 +137,8 @@ class AccountBook:
             self._refuse_configured(name)
         setup = _changed(before.setup, changes)
         merged = {key: text for key, text in {**before.secrets, **secrets}.items() if text}
-        if setup.enabled:
+        # Who may talk can be changed also while the platform is away.
+        if setup.enabled and (secrets or "options" in changes):
             await self._identify(name, WantedAccount(setup, before.origin, merged))
         await self._put_secrets(name, secrets)
         if changes:

@@ -81,6 +81,19 @@ async def test_a_token_that_the_platform_rejects_is_not_stored_and_its_reason_is
         assert SecretsFile(data_dir).names() == ()
 
 
+async def test_who_may_talk_can_be_changed_while_the_platform_refuses_the_token(
+    store: Store, data_dir: Path
+) -> None:
+    platforms = Platforms()
+    async with serving(store, data_dir, platforms) as web:
+        assert (await web.http.post("/api/gateway", json=NEW)).status_code == 201
+        platforms.refused_tokens = {"token-one"}
+        changed = await web.http.patch("/api/gateway/bot", json={"allow": []})
+        assert changed.json()["settings"]["allow"] == []
+        moved = await web.http.patch("/api/gateway/bot", json={"options": {"region": "us"}})
+        assert (moved.status_code, moved.json()["code"]) == (422, "account_refused")
+
+
 @pytest.mark.parametrize(
     "change",
     [
