@@ -44,6 +44,7 @@ class MailService:
         self.failures: list[str] = []
         self.validity = 1
         self.has_idle = True
+        self.arrives_at_idle = ""  # a mail that arrives just when a connection begins to wait
         self.expunged = 0
         self.fetched_whole = 0
         self.idling = 0  # connections that wait
@@ -259,7 +260,13 @@ class _Imap:
         await self._writer.drain()
 
     async def _idle(self) -> None:
-        await self._say("+ idling")
+        consent = "+ idling"
+        if self._service.arrives_at_idle:
+            self._service.say(self._service.arrives_at_idle)
+            self._service.arrives_at_idle = ""
+            self._known = len(self._service.box)
+            consent += f"\r\n* {self._known} EXISTS"
+        await self._say(consent)
         self._service.idling += 1
         change = asyncio.create_task(self._service.more_than(self._known))
         done = asyncio.create_task(self._reader.readline())

@@ -141,6 +141,12 @@ async def test_a_new_mail_is_seen_while_waiting_and_cancelling_ends_the_wait(
     await until(lambda: not service.idling, "the connection is closed")
 
 
+async def test_a_mail_that_arrives_just_when_the_wait_begins_is_seen(service: MailService) -> None:
+    service.arrives_at_idle = "hello"
+    async with receiving(platform_at(service.imap_port, service.smtp_port, poll_s=1_000.0)) as receiver:
+        await receiver.has(1)
+
+
 async def test_a_server_that_cannot_tell_is_asked_at_intervals(service: MailService) -> None:
     service.has_idle = False
     async with receiving(platform_at(service.imap_port, service.smtp_port, poll_s=1.0)) as receiver:

@@ -93,8 +93,11 @@ class Mailbox:
         """Wait until the server says that something changed, at most so long. False: it cannot say that."""
         if not self._has_idle:
             return False
-        with self._in_use:
-            self._opened.idle.wait(timeout=seconds)
+        with self._in_use, self._opened.idle as idle:
+            # Polling looks at the socket. A notice that came together with the server's consent to wait
+            # was read with it, and is in the client's buffer.
+            if not _has_buffered(self._opened.client):
+                idle.poll(timeout=seconds)
         return True
 
     def close(self) -> None:
@@ -136,3 +139,16 @@ class Mailbox:
         if self._box is not None:
             self._box.client.shutdown()
             self._box = None
+
+
+def _has_buffered(client: imaplib.IMAP4) -> bool:
+    """Whether the client has read more than it was asked for. Does not wait."""
+    name = "_file" if hasattr(client, "_file") else "file"  # renamed in Python 3.14
+    timeout = client.sock.gettimeout()
+    client.sock.settimeout(0)
+    try:
+        return bool(getattr(client, name).peek(1))
+    except ssl.SSLWantReadError:
+        return False
+    finally:
+        client.sock.settimeout(timeout)
