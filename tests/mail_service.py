@@ -50,6 +50,7 @@ class MailService:
         self.idling = 0  # connections that wait
         self.logins = 0
         self._uid = 0
+        self._parsed: list[EmailMessage] = []
         self._changed = asyncio.Event()
         self._writers: set[StreamWriter] = set()
 
@@ -72,8 +73,12 @@ class MailService:
         self._uid = 1000
 
     def mails(self) -> list[EmailMessage]:
-        parsed = [BytesParser(policy=default).parsebytes(raw) for raw in self.taken]
-        return [one for one in parsed if isinstance(one, EmailMessage)]
+        """The mails that were handed in; each is parsed once."""
+        for raw in self.taken[len(self._parsed) :]:
+            parsed = BytesParser(policy=default).parsebytes(raw)
+            assert isinstance(parsed, EmailMessage)
+            self._parsed.append(parsed)
+        return self._parsed
 
     def read(self) -> list[str]:
         return [mail.get_body(("plain",)).get_content() for mail in self.mails()]
