@@ -178,6 +178,26 @@ async def test_e06_a_repository_in_pieces_is_restored_by_one_who_may_approve(
     assert (await c.running.http.post(path, json=body, headers=chat)).status_code == 200
 
 
+async def test_e04_an_imported_session_is_undone_redone_and_restored(c: Client) -> None:
+    session = await c.session()
+    await c.turn(session, a_txt="one")
+    await c.turn(session, a_txt="two", b_txt="two")
+    http = c.running.http
+    archive = await http.get(f"/api/sessions/{session}/export", params={"format": "archive"})
+    raw = {"content-type": "application/octet-stream"}
+    made = await http.post("/api/sessions/import/archive", content=archive.content, headers=raw)
+    copy = str(made.json()["id"])
+    assert (await c.post(copy, "undo")).status_code == 200
+    assert files_in(c.folder(copy)) == {"a.txt": "one"}
+    first = (await http.get(f"/api/sessions/{copy}")).json()["head"]
+    assert (await c.post(copy, "redo")).status_code == 200
+    assert files_in(c.folder(copy)) == {"a.txt": "two", "b.txt": "two"}
+    plan = (await c.plan(copy, action="restore", at=first)).json()
+    assert (await c.post(copy, "files/restore", at=first, digest=plan["digest"])).status_code == 200
+    assert files_in(c.folder(copy)) == {"a.txt": "one"}
+    assert files_in(c.folder(session)) == {"a.txt": "two", "b.txt": "two"}
+
+
 async def test_e03_a_branch_that_was_not_used_yet_is_not_being_restored(c: Client) -> None:
     session = await c.session()
     first = await c.turn(session, a_txt="one")

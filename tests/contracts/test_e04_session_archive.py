@@ -30,7 +30,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def server(store: Store, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Running]:
-    async with run_web(store, tmp_path / "home", clock=clock) as server:
+    # The limit of documents, which are held in memory, is not that of archives.
+    async with run_web(store, tmp_path / "home", clock=clock, settings={"import_bytes_max": 10}) as server:
         yield server
 
 

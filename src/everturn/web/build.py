@@ -156,7 +156,7 @@ class _Parts:
         yield from TurnsApi(engine, store, self._audit, preferences).endpoints()
         yield from StreamsApi(engine, store, self.streams, clock, sessions_max=sessions_max).endpoints()
         yield from FilesApi(store.files, self._uploads).endpoints()
-        archives = Uploads(settings.home / "uploads", import_bytes_max, settings.body_timeout_s)
+        archives = Uploads(settings.home / "uploads", settings.archive_bytes_max, settings.body_timeout_s)
         yield from DocumentsApi(
             engine, store, preferences, archives, import_bytes_max=import_bytes_max
         ).endpoints()

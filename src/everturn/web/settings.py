@@ -46,6 +46,12 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     import_bytes_max: Annotated[int, Meta(description="Largest session file that can be imported.")] = (
         200_000_000
     )
+    archive_bytes_max: Annotated[
+        int,
+        Meta(
+            description="Largest session archive (with files) that can be imported. It is streamed to disk."
+        ),
+    ] = 20_000_000_000
     upload_bytes_max: Annotated[int, Meta(description="Largest file that can be uploaded or attached.")] = (
         100_000_000
     )
