@@ -11,6 +11,7 @@ from house import House, SessionHere, TurnHere, now_ms, replace
 from everturn.domain import events as ev
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Call, Message, Outcome, Role, Summary
+from everturn.domain.sessions import SessionChat
 from everturn.domain.turns import Failure, Recovery, TurnKind, TurnState, Usage
 
 MODEL = "anthropic:claude-sonnet-4-5"
@@ -209,7 +210,11 @@ def full() -> House:
         ("Weekly review", now - 4 * day, {"pinned": True}),
         ("Why is the Zigbee mesh slow", now - 50 * minute, {"is_unread": True}),
         ("Receipts 2025 into folders", now - 70 * minute, {}),
-        ("Train times to Ghent", now - 90 * minute, {"key": "agent:main:telegram:dm:7"}),
+        (
+            "Train times to Ghent",
+            now - 90 * minute,
+            {"chat": SessionChat("cht_7", "telegram", "telegram", "dm", "Ann")},
+        ),
         ("Scale the bread recipe to 14", now - day, {}),
         ("Letter to the landlord, in German", now - day - 4 * minute, {}),
         ("Borrow checker and iterators", now - day - 8 * minute, {}),

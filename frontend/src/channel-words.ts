@@ -1,18 +1,5 @@
 /** What the page says about channels: accounts on messaging platforms. Another language is another object of this shape. */
 
-const names: Record<string, string> = {
-  telegram: "Telegram",
-  slack: "Slack",
-  discord: "Discord",
-  mail: "Mail",
-  webhook: "Webhook",
-};
-
-/** A platform of a package that the page does not know is called as it calls itself. */
-export function platformName(platform: string): string {
-  return names[platform] ?? platform.charAt(0).toUpperCase() + platform.slice(1);
-}
-
 export const channelWords = {
   section: "Channels",
   lead: "Talk to the agent from other places. Each message arrives once, or is marked when that is uncertain.",

@@ -2,7 +2,8 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Api } from "../src/api/client";
 import type { Account, UndecidedPart } from "../src/api/types";
 import { Channels, shownCode } from "../src/app/channels.svelte";
-import { platformName } from "../src/channel-words";
+import { sourceOf } from "../src/state/items";
+import { platformName } from "../src/text/platforms";
 
 function account(name: string, more: Partial<Account> = {}): Account {
   return { name, origin: "store", settings: { platform: "telegram" }, secrets: { token: true }, health: { state: "connected" }, figures: {}, ...more };
@@ -90,6 +91,16 @@ describe("channels", () => {
       "DELETE /api/gateway/telegram/people?sender=42+x",
       "DELETE /api/gateway/telegram",
     ]);
+  });
+});
+
+describe("a message from a chat", () => {
+  it("says where it came from", () => {
+    const source = { platform: "telegram", sender: "Ada", sent_at: 5, is_trusted: true };
+    const message = { id: "msg_1", turn_id: "trn_1", role: "user" as const, parts: [{ type: "text" as const, text: "hello", source }], created_at: 1 };
+    expect(sourceOf(message)).toEqual(source);
+    expect(sourceOf({ ...message, parts: [{ type: "text", text: "hello" }] })).toBeNull();
+    expect(sourceOf(null)).toBeNull();
   });
 });
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from everturn.domain.clock import SystemClock
 from everturn.gateway.signatures import sign
 from everturn.testing.webhook_service import WebhookService
 from tests.acceptance.looking import serious
-from tests.acceptance.paging import PAGE, House, open_house
+from tests.acceptance.paging import PAGE, House, open_house, say
 from tests.telegram_api import TOKEN, TelegramService
 from tests.waiting import until
 
@@ -129,6 +130,18 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
             await card.get_by_role("button", name="It arrived").click()
             await expect(card).not_to_contain_text("A message may not have arrived")
             assert [said for said in telegram.read() if "02:00" in said] == ["It ran at 02:00."]
+
+            # The session is in both places: what is written in one is answered in both.
+            [session] = (await house.api("GET", "api/sessions"))["items"]
+            await page.goto(f"{house.url}#/s/{session['id']}")
+            await expect(page.locator(".you")).to_contain_text("From Telegram")
+            await expect(page.locator(".bar .chip")).to_have_text(re.compile("Telegram, Ada"))
+            await expect(page.locator(".comp")).to_contain_text("Here and Telegram")
+            await say(page, "Was it long?")
+            await expect(page.locator(".you").last).to_contain_text("Saved")
+            await until("the chat has it", lambda: any("Was it long?" in said for said in telegram.read()))
+            await page.get_by_label("Settings").click()
+            await page.get_by_role("link", name="Channels").click()
             await page.get_by_label("Remove Ada Lovelace").click()
             await expect(page.get_by_label("Remove Ada Lovelace")).to_have_count(0)
             assert house.complaints == []

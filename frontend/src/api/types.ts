@@ -15,6 +15,7 @@ export type ResultPart = Schemas["Result"];
 export type AttachmentPart = Schemas["Attachment"];
 export type SummaryPart = Schemas["Summary"];
 export type Message = Schemas["Message"];
+export type MessageSource = Schemas["Source"];
 export type Part = Message["parts"][number];
 export type Failure = Schemas["Failure"];
 export type Usage = Schemas["Usage"];

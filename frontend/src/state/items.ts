@@ -1,6 +1,6 @@
 /** What a turn looks like to a reader: items on a rail, in the order in which they happened. */
 
-import type { AttachmentPart, Bar, Failure, FilesInDoubt, FileChanges, Message, Outcome, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
+import type { AttachmentPart, Bar, Failure, FilesInDoubt, FileChanges, Message, MessageSource, Outcome, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
 
 export interface ThoughtItem {
   kind: "thought";
@@ -193,6 +193,14 @@ export function textOf(message: Message | null): string {
     .map((part) => (part.type === "text" && !part.is_abandoned ? part.text : ""))
     .filter(Boolean)
     .join("\n");
+}
+
+/** The chat that a message came from; null: it was written here. */
+export function sourceOf(message: Message | null): MessageSource | null {
+  for (const part of message?.parts ?? []) {
+    if (part.type === "text" && part.source) return part.source;
+  }
+  return null;
 }
 
 export function attachmentsOf(message: Message | null): AttachmentPart[] {

@@ -1,4 +1,4 @@
-import type { IconName } from "../../icons";
+import type { IconName } from "./icons";
 
 const icons: Record<string, IconName> = { telegram: "send", slack: "hash", discord: "message-circle", mail: "mail", webhook: "webhook" };
 

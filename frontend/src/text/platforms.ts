@@ -1,0 +1,14 @@
+/** Messaging platforms as the page calls them. */
+
+const names: Record<string, string> = {
+  telegram: "Telegram",
+  slack: "Slack",
+  discord: "Discord",
+  mail: "Mail",
+  webhook: "Webhook",
+};
+
+/** A platform of a package that the page does not know is called as it calls itself. */
+export function platformName(platform: string): string {
+  return names[platform] ?? platform.charAt(0).toUpperCase() + platform.slice(1);
+}
