@@ -152,12 +152,17 @@ class Walker:
             model.path.append(model.undone.pop())
 
     async def _move(self, model: SessionModel, move: str) -> None:
-        path, key = f"/api/sessions/{model.id}", self._key()
-        version = (await self._server.get(path))["version"]
-        headers = {"idempotency-key": key, "if-match": f'"{version}"'}
-        answer = await self._server.ask("POST", f"{path}/{move}", json={"files": "restore"}, headers=headers)
-        if answer.status_code != 200:
-            raise Lost(f"{move}: {answer.status_code} {answer.text[:300]}")
+        """Asked anew if the session got its title meanwhile, which is another version: nothing has moved."""
+        path = f"/api/sessions/{model.id}"
+        while True:
+            version = (await self._server.get(path))["version"]
+            headers = {"idempotency-key": self._key(), "if-match": f'"{version}"'}
+            body = {"files": "restore"}
+            answer = await self._server.ask("POST", f"{path}/{move}", json=body, headers=headers)
+            if answer.status_code == 200:
+                return
+            if answer.json()["code"] != "stale_version":
+                raise Lost(f"{move}: {answer.status_code} {answer.text[:300]}")
 
     async def _restore(self, model: SessionModel) -> None:
         """Repeated until the plan says that nothing is left to do."""
