@@ -125,6 +125,25 @@ async def test_g02_a_put_that_takes_longer_than_a_day_names_nothing_that_is_coll
     assert await read_all(store.blobs, blob_of(b"stopped for days").sha256) == b"stopped for days"
 
 
+async def test_g02_a_put_whose_pack_was_marked_meanwhile_names_nothing_in_it(
+    store: Store, open_another: OpenAnother, clock: FakeClock, probe: HoldingProbe
+) -> None:
+    collector = await open_another(probe=HoldingProbe())
+    probe.hold(Moment.BLOB_WRITTEN)
+    async with anyio.create_task_group() as group:
+
+        async def put() -> None:
+            with pytest.raises(Retry):
+                await store.blobs.put(b"stopped for days")
+
+        group.start_soon(put)
+        await probe.reached(Moment.BLOB_WRITTEN)
+        await clock.advance(2 * DAY_S)
+        await collector.blobs.collect()
+        probe.release(Moment.BLOB_WRITTEN)
+    assert await store.blobs.find([blob_of(b"stopped for days").sha256]) == {}
+
+
 @SIZES
 async def test_g02_a_blob_that_is_named_after_it_was_marked_is_not_lost(
     store: Store, clock: FakeClock, size: int
