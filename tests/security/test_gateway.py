@@ -31,7 +31,7 @@ def wrong_codes(right: str) -> list[str]:
     return [right[:-1] + letter for letter in ALPHABET if letter != right[-1]]
 
 
-async def test_a_flood_of_a_stranger_leaves_a_count_and_the_owner_is_answered(
+async def test_f05_a_flood_of_a_stranger_leaves_a_count_and_the_owner_is_answered(
     store: Store, data_dir: Path
 ) -> None:
     platforms = Platforms()
@@ -47,7 +47,7 @@ async def test_a_flood_of_a_stranger_leaves_a_count_and_the_owner_is_answered(
     assert len(await store.delivery.chats.list(OWNER)) == 1
 
 
-async def test_guessing_a_code_ends_after_a_few_tries_of_one_sender(store: Store) -> None:
+async def test_f05_guessing_a_code_ends_after_a_few_tries_of_one_sender(store: Store) -> None:
     pairing = Pairing(store.records, OWNER, FakeClock())
     right = (await pairing.make(ACCOUNT, SenderRole.OWNER)).code
     for wrong in wrong_codes(right)[:TRIES_PER_SENDER_MAX]:
@@ -56,7 +56,7 @@ async def test_guessing_a_code_ends_after_a_few_tries_of_one_sender(store: Store
     assert await pairing.use(ACCOUNT, "ada", right) is SenderRole.OWNER
 
 
-async def test_guessing_a_code_with_many_names_ends_it_for_all_and_a_new_one_works(store: Store) -> None:
+async def test_f05_guessing_a_code_with_many_names_ends_it_for_all_and_a_new_one_works(store: Store) -> None:
     clock = FakeClock()
     pairing = Pairing(store.records, OWNER, clock)
     right = (await pairing.make(ACCOUNT, SenderRole.OWNER)).code
@@ -70,14 +70,14 @@ async def test_guessing_a_code_with_many_names_ends_it_for_all_and_a_new_one_wor
     assert await pairing.use(ACCOUNT, "ada", new) is SenderRole.OWNER
 
 
-async def test_no_code_is_in_the_store(store: Store) -> None:
+async def test_f05_no_code_is_in_the_store(store: Store) -> None:
     code = (await Pairing(store.records, OWNER, FakeClock()).make(ACCOUNT, SenderRole.OWNER)).code
     kept = str(await store.records.list(OWNER, "gateway_pairing"))
     assert code not in kept
     assert code.replace("-", "") not in kept
 
 
-async def test_a_guest_reaches_nothing_of_the_owner(store: Store, data_dir: Path) -> None:
+async def test_f05_a_guest_reaches_nothing_of_the_owner(store: Store, data_dir: Path) -> None:
     session = await new_session(store, "Secret plans")
     await say(store, session.id, "the treasure is under the oak")
     platforms = Platforms()
@@ -99,7 +99,7 @@ async def test_a_guest_reaches_nothing_of_the_owner(store: Store, data_dir: Path
     assert await store.search.find(EVE, "treasure") == []
 
 
-async def test_a_member_cannot_rearrange_the_owners_session(store: Store, data_dir: Path) -> None:
+async def test_f05_a_member_cannot_rearrange_the_owners_session(store: Store, data_dir: Path) -> None:
     platforms = Platforms()
     async with talking(store, data_dir, platforms, Say("hello ben"), members=["ben"]) as (_, _gateway):
         await until("the account is opened", lambda: platforms.made)

@@ -37,7 +37,7 @@ class Admissions:
         if role is not None:
             return self._admission(role)
         # In a group a guest would share a session with others, the owner among them.
-        if self._setup.guests and update.place.kind in _PRIVATE:  # guard: f05
+        if self._setup.guests and update.place.kind in _PRIVATE:  # guard: f05 always
             return self._guest(update.sender)
         return None
 
