@@ -108,7 +108,8 @@ def _first_failure(output: str) -> str:
         return found[1]
     # A test that hangs is ended by its time limit, and the run with it: it is the last that began.
     begun = re.findall(r"^(\S+::\S+)", output, re.MULTILINE)
-    return begun[-1] if begun else "before the first test"
+    # The row says so, because on a busy machine the limit can end a test that would have passed.
+    return f"{begun[-1]} (time limit)" if begun else "before the first test"
 
 
 def store_of(mutant: Mutant, asked: str) -> str:
@@ -148,7 +149,8 @@ def noticed_by(line: str, store: str) -> str:
 def table_of(every: Sequence[Mutant], rows: dict[str, str]) -> str:
     lines = [rows[each.key] for each in every if each.key in rows]
     survived = sum(SURVIVED in line for line in lines)
-    return HEAD + "\n".join(lines) + f"\n\n{len(lines)} mutants, {survived} survived.\n"
+    count = f"{len(every)} marked places, {len(lines)} tried, {survived} survived."
+    return HEAD + "\n".join(lines) + f"\n\n{count}\n"
 
 
 def sample(every: Sequence[Mutant], count: int) -> list[Mutant]:
