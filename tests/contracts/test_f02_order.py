@@ -5,16 +5,16 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from everturn.domain.delivery import Refusal
+from everturn.domain.delivery import DeliveryTotals, Refusal
 from everturn.domain.errors import WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Submission, WhenBusy
 from everturn.domain.turns import TurnState
 from everturn.store import Store
-from everturn.testing import HoldingProbe
-from tests.acting import ME, claim
+from everturn.testing import FakeClock, HoldingProbe
+from tests.acting import ME, answer, append, claim, complete
 from tests.conftest import OpenAnother
-from tests.delivering import ACCOUNT, accept, arrive, due, receive
+from tests.delivering import ACCOUNT, accept, arrive, due, receive, send_to
 from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
@@ -33,6 +33,22 @@ async def test_f02_only_the_oldest_message_of_each_chat_can_be_settled(store: St
     accepted = [await accept(store, first), await accept(store, second)]
     queued = await store.turns.queue(ME, accepted[0].turn.session_id)
     assert [turn.text for turn in queued] == ["one", "two"]
+
+
+async def test_f02_what_is_on_its_way_is_counted_and_chats_that_wait_are_known(
+    store: Store, clock: FakeClock
+) -> None:
+    accepted = await arrive(store, "u1")
+    waits = await receive(store, "u2", chat="43")
+    await send_to(store, waits.chat, "note", "hello")
+    await clock.advance(5)
+    assert await store.delivery.totals() == DeliveryTotals(1, 1, 0, 0, 5.0)
+    assert await store.delivery.chats.working(ACCOUNT, limit=10) == []
+    held = await claim(store, session_id=accepted.turn.session_id)
+    (working,) = await store.delivery.chats.working(ACCOUNT, limit=10)
+    assert working.place.chat == "42"
+    await complete(store, held, await append(store, held, answer("done")))
+    assert await store.delivery.chats.working(ACCOUNT, limit=10) == []
 
 
 async def test_f02_after_a_refusal_the_next_message_goes_on(store: Store) -> None:

@@ -17,7 +17,7 @@ from everturn.store import Store
 from everturn.testing import Say
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.models import Wait
-from everturn.testing.platform import FakePlatform
+from everturn.testing.platform import RICH, FakePlatform
 from tests.conftest import OpenAnother
 from tests.delivering import claim_parts, lease_of, receive, send_to
 from tests.serving import FAST, answering, arrived, service_of, serving
@@ -59,6 +59,18 @@ async def test_f_nothing_waits_for_the_next_look(store: Store) -> None:
         await arrived(platform, 3)
         platform.say("u3")
         await arrived(platform, 4)
+
+
+async def test_f_a_chat_sees_that_an_answer_is_being_written(store: Store) -> None:
+    platform = FakePlatform(features=RICH)
+    go_on = anyio.Event()
+    settings = msgspec.structs.replace(FAST, typing_s=0.01)
+    async with answering(store, platform, [Wait(go_on), Say("here")], settings=settings):
+        platform.say("u1")
+        await until("typing is shown", lambda: platform.typing)
+        go_on.set()
+        await arrived(platform, 1)
+    assert set(platform.typing) == {"42"}
 
 
 async def test_f01_an_update_that_is_delivered_again_is_answered_once(store: Store) -> None:

@@ -97,6 +97,8 @@ class AccountService:
                 group.start_soon(self._intake.run, name=f"{self.account}: intake")
                 group.start_soon(self._receive, name=f"{self.account}: receive")
                 group.start_soon(questions.run, name=f"{self.account}: questions")
+                if self._platform.features.typing:
+                    group.start_soon(self._show_typing, name=f"{self.account}: typing")
                 group.start_soon(self._wake, [replies.bell, questions.bell], name=f"{self.account}: wake")
         finally:
             self.is_serving = False
@@ -133,6 +135,17 @@ class AccountService:
 
     async def _find_seen(self) -> Sequence[SeenChat]:
         return await self._services.store.delivery.chats.seen(self.account, limit=_SEEN_MAX)
+
+    async def _show_typing(self) -> None:
+        """Let chats see that an answer is being written. Best effort: errors are not worth a warning."""
+        settings, chats = self._settings, self._services.store.delivery.chats
+        while True:
+            try:
+                for chat in await chats.working(self.account, limit=settings.chats_at_once_max):
+                    await self._platform.show_typing(chat)
+            except Exception as error:  # the platform's own code, or the store is away
+                _log.debug("account %s: typing: %r", self.account, error)
+            await self._services.clock.sleep(settings.typing_s)
 
     async def _wake(self, bells: Sequence[Bell]) -> None:
         """Record replies and questions soon after any session changed. They are also looked for at

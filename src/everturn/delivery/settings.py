@@ -31,6 +31,7 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes_max: int = 50_000_000  # of one file of a message
     poll_s: float = 1.0  # how often to look for work of other processes
     wake_s: float = 0.1  # the least time between two looks for work because a session changed
+    typing_s: float = 4.0  # how often a chat is shown that an answer is being written
     take_s: float = 2.0  # how often to ask for the lease
     send_timeout_s: float = 30.0
     fetch_timeout_s: float = 120.0

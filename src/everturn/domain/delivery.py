@@ -305,6 +305,16 @@ class AnswerDue(msgspec.Struct, frozen=True):
     question: tuple[PartStatus, ...]
 
 
+class DeliveryTotals(msgspec.Struct, frozen=True):
+    """How much is on its way, over all accounts, for metrics."""
+
+    inbox_waiting: int  # updates that are not settled
+    outbox_waiting: int  # parts
+    outbox_unknown: int
+    outbox_for_people: int  # held or undelivered
+    outbox_lag_seconds: float  # of the part that could have been sent first
+
+
 def next_after_unknown(policy: WhenUnknown, *, is_repeat: bool) -> tuple[PartState, bool]:
     """What becomes of an unknown part, and whether it counts as a possible repeat from now on."""
     if policy is WhenUnknown.RESEND:

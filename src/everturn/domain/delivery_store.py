@@ -13,6 +13,7 @@ from everturn.domain.delivery import (
     AnswerDue,
     AskDue,
     Chat,
+    DeliveryTotals,
     NewPart,
     OutgoingPart,
     PartStatus,
@@ -38,6 +39,10 @@ class Chats(Protocol):
 
     async def seen(self, account: str, *, limit: int) -> Sequence[SeenChat]:
         """The account's chats whose platform numbers its messages, those with the highest number first."""
+        ...
+
+    async def working(self, account: str, *, limit: int) -> Sequence[Chat]:
+        """Chats of the account that wait for the answer of a turn that runs now."""
         ...
 
     async def switch(self, owner: str, chat_id: str, session_id: str | None) -> Chat:
@@ -187,6 +192,8 @@ class Outbox(Protocol):
 
 
 class Delivery(Protocol):
+    async def totals(self) -> DeliveryTotals: ...
+
     async def figures(self, account: str, *, since_ms: int) -> AccountFigures:
         """How much the account has received since this moment, and what waits."""
         ...

@@ -9,7 +9,14 @@ import msgspec
 from everturn.domain.delivery import Chat, ChatKind, ChatPlace, SeenChat, SenderRole, Update
 from everturn.domain.errors import Denied, NotFound
 from everturn.store.scripts.common import shown_session
-from everturn.store.scripts.queries.delivery import CHAT, CHAT_AT, CHATS, CHATS_SEEN, ChatColumns
+from everturn.store.scripts.queries.delivery import (
+    CHAT,
+    CHAT_AT,
+    CHATS,
+    CHATS_SEEN,
+    CHATS_WORKING,
+    ChatColumns,
+)
 from everturn.store.scripts.script import Database, Script, Tx, q
 
 
@@ -25,6 +32,9 @@ class Chats:
 
     async def seen(self, account: str, *, limit: int) -> Sequence[SeenChat]:
         return await self._db.read(_seen, account, limit)
+
+    async def working(self, account: str, *, limit: int) -> Sequence[Chat]:
+        return await self._db.read(_working, account, limit)
 
     async def switch(self, owner: str, chat_id: str, session_id: str | None) -> Chat:
         return await self._db.write(_switch, owner, chat_id, session_id)
@@ -95,6 +105,10 @@ def _list(tx: Tx, owner: str) -> Script[list[Chat]]:
 def _seen(tx: Tx, account: str, limit: int) -> Script[Sequence[SeenChat]]:
     rows = yield from CHATS_SEEN.all(account, limit)
     return [SeenChat(chat_of(row).place, row.last_number or 0) for row in rows]
+
+
+def _working(tx: Tx, account: str, limit: int) -> Script[list[Chat]]:
+    return [chat_of(row) for row in (yield from CHATS_WORKING.all(account, limit))]
 
 
 def _switch(tx: Tx, owner: str, chat_id: str, session_id: str | None) -> Script[Chat]:

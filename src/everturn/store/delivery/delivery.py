@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from everturn.domain.delivery import DeliveryTotals
 from everturn.domain.gateway import AccountFigures
 from everturn.store.delivery.chats import Chats
 from everturn.store.delivery.inbox import Inbox
 from everturn.store.delivery.leases import AccountLeases
 from everturn.store.delivery.outbox import Outbox
-from everturn.store.scripts.queries.delivery import ACCOUNT_FIGURES
+from everturn.store.scripts.queries.delivery import ACCOUNT_FIGURES, DELIVERY_TOTALS
 from everturn.store.scripts.script import Database, Script, Tx
 
 
@@ -19,6 +20,9 @@ class Delivery:
         self.leases = AccountLeases(db)
         self.outbox = Outbox(db)
 
+    async def totals(self) -> DeliveryTotals:
+        return await self._db.read(_totals)
+
     async def figures(self, account: str, *, since_ms: int) -> AccountFigures:
         return await self._db.read(_figures, account, since_ms)
 
@@ -26,3 +30,9 @@ class Delivery:
 def _figures(tx: Tx, account: str, since_ms: int) -> Script[AccountFigures]:
     row = yield from ACCOUNT_FIGURES.only(account, since_ms)
     return AccountFigures(row.received, row.last_received_at, row.waiting, row.waiting_since, row.undecided)
+
+
+def _totals(tx: Tx) -> Script[DeliveryTotals]:
+    row = yield from DELIVERY_TOTALS.only()
+    lag_ms = 0 if row.oldest is None else max(0, tx.now - row.oldest)
+    return DeliveryTotals(row.received, row.waiting, row.unknown_count, row.for_people, lag_ms / 1000)

@@ -147,6 +147,18 @@ ORDER BY o.outbox_no LIMIT $2
 SELECT {part_columns} FROM outbox o JOIN outbox_parts p ON p.outbox_no = o.outbox_no
 JOIN chats c ON c.chat_no = o.chat_no WHERE o.chat_no = $1 AND o.key = $2 ORDER BY p.part_no
 
+-- name: chats_working
+-- Chats that wait for the answer of a turn that runs now.
+SELECT DISTINCT {chat_columns} FROM outbox o JOIN turns t ON t.turn_no = o.turn_no JOIN chats c ON c.chat_no = o.chat_no
+WHERE o.account = $1 AND o.recorded_at IS NULL AND o.key = 'turn:' || t.id AND t.state = 'running' LIMIT $2
+
+-- name: delivery_totals
+SELECT (SELECT count(*) FROM inbox WHERE state = 'received') AS received,
+(SELECT count(*) FROM outbox_parts WHERE state = 'waiting') AS waiting,
+(SELECT count(*) FROM outbox_parts WHERE state = 'unknown') AS unknown_count,
+(SELECT count(*) FROM outbox_parts WHERE state IN ('held','undelivered')) AS for_people,
+(SELECT min(next_at) FROM outbox_parts WHERE state = 'waiting') AS oldest
+
 -- name: turn_numbers_by_id
 SELECT turn_no, session_no FROM turns WHERE id = $1
 

@@ -187,6 +187,7 @@ class ServerApi:
                 "is_failing": self._store.trouble is not None,
             },
             "writer": writer_figures(counts),
+            "delivery": msgspec.structs.asdict(await self._store.delivery.totals()),
         }
         if self._gateway is not None:
             gauges["gateway"] = self._gateway.status()

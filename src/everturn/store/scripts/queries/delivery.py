@@ -88,6 +88,14 @@ class TurnNumbers(Columns, frozen=True):
     session_no: int
 
 
+class DeliveryTotalsColumns(Columns, frozen=True):
+    received: int
+    waiting: int
+    unknown_count: int
+    for_people: int
+    oldest: int | None
+
+
 class UnknownPart(Columns, frozen=True):
     part_no: int
     is_repeat: int
@@ -127,6 +135,8 @@ REPLIES_DUE: Select[[str, int], DueColumns] = Select("replies_due", DueColumns)
 ASKS_DUE: Select[[str, int], AskDueColumns] = Select("asks_due", AskDueColumns)
 ANSWERS_DUE: Select[[str, int], AnswerDueColumns] = Select("answers_due", AnswerDueColumns)
 PARTS_OF_KEY: Select[[int, str], PartColumns] = Select("parts_of_key", PartColumns)
+CHATS_WORKING: Select[[str, int], ChatColumns] = Select("chats_working", ChatColumns)
+DELIVERY_TOTALS: Select[[], DeliveryTotalsColumns] = Select("delivery_totals", DeliveryTotalsColumns)
 TURN_NUMBERS_BY_ID: Select[[str], TurnNumbers] = Select("turn_numbers_by_id", TurnNumbers)
 PARTS_CLAIMABLE: SelectValue[[str, int, int], int] = SelectValue("parts_claimable")
 PART_OUTGOING: Select[[int], OutgoingColumns] = Select("part_outgoing", OutgoingColumns)
