@@ -134,10 +134,10 @@ class Walker:
         path = f"/api/sessions/{model.id}/files/content?path={name}"
         answer = await self._server.ask("PUT", path, content=text.encode(), headers=headers)
         if answer.status_code == 412:
-            answer = await self._server.ask("GET", path)
-            if answer.text != text:
-                raise Lost(f"{name} was saved, and holds {answer.text[:80]!r}")
-        elif answer.status_code != 200:
+            # It was written before the kill, perhaps without a checkpoint: saved again over itself, it has one.
+            headers = {"if-match": f'"{_hash(text)}"'}
+            answer = await self._server.ask("PUT", path, content=text.encode(), headers=headers)
+        if answer.status_code != 200:
             raise Lost(f"saving {name}: {answer.status_code} {answer.text[:300]}")
         model.after[model.path[-1]] = model.files | {name: text}
 
