@@ -16,6 +16,7 @@ from typing import Any
 import apsw
 import asyncpg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from everturn.domain.clock import Clock
 from everturn.store import Store, StoreSettings, open_store
@@ -28,6 +29,10 @@ from tests.s3_server import KEYS, S3Server
 from tests.waiting import HeldUp
 
 STORE_KINDS = ("sqlite", "postgresql")
+
+# How long an example takes says more about the machine's other work than about ours.
+settings.register_profile("everturn", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("everturn")
 
 OpenAnother = Callable[..., Awaitable[Store]]
 RunSql = Callable[[str], Awaitable[object]]
