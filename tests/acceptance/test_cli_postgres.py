@@ -9,6 +9,7 @@ import pytest
 from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Submission
 from everturn.store import open_store
+from everturn.testing.ports import free_port
 from everturn.testing.postgres_server import PostgresServer
 from tests.acceptance.command_line import command
 from tests.blobs import content_of
@@ -128,3 +129,16 @@ async def test_notes_are_imported_exported_edited_and_brought_back(postgres_url:
     editor.chmod(0o700)
     await memory("one", "edit", "2025-06.md", editor=str(editor))
     assert "Keeps sheep" in await memory("two", "list")
+
+
+@pytest.mark.parametrize("arguments", [("serve", "--port", "0"), ("sessions",)])
+async def test_a_database_that_cannot_be_reached_is_one_sentence_and_a_hint(
+    data_dir: Path, arguments: tuple[str, ...]
+) -> None:
+    url = f"postgresql://ada:secret@127.0.0.1:{free_port()}/everturn"
+    done = await command(data_dir, *arguments, EVERTURN_DATABASE_URL=url)
+    assert done.returncode == 1
+    assert "cannot be reached" in done.stderr
+    assert "See whether the server runs" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr

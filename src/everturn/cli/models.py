@@ -39,9 +39,9 @@ T = TypeVar("T")
 _STATES = {
     "ready": "[green]ready[/green]",
     "needs_key": "needs a key",
-    "not_fetched": "can be fetched",
-    "fetching": "being fetched",
-    "no_runtime": "needs the extra 'local'",
+    "not_fetched": "not downloaded",
+    "fetching": "downloading",
+    "no_runtime": "local runtime not installed",
 }
 _TITLES = ("Model", "State", "Context", "Tools", "Images", "$ in / out per M")
 _WIDE = 1_000  # characters: wider than any line of the list

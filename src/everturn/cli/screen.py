@@ -144,15 +144,17 @@ def describe(payload: ev.Payload) -> str:
     if isinstance(payload, ev.StepAbandoned):
         if payload.reason == "crash":  # the return of the server was just reported
             return (
-                "The answer goes on where it stopped." if payload.continues else "The model is asked again."
+                "The answer continues where it stopped." if payload.continues else "The model is asked again."
             )
-        wait = f"; trying again in {payload.retry_in_ms / 1000:.0f} s" if payload.retry_in_ms else ""
-        return f"The model call was cut off ({payload.message or payload.reason}){wait}."
+        wait = f" Trying again in {payload.retry_in_ms / 1000:.0f} s." if payload.retry_in_ms else ""
+        if payload.reason == "rate_limited":
+            return f"Rate-limited by {payload.model or 'the provider'}.{wait}"
+        return f"The model's answer was cut off ({payload.message or payload.reason}).{wait}"
     if isinstance(payload, ev.MessageAdded):
         return "".join(_describe_summary(part) for part in payload.message.parts if isinstance(part, Summary))
     if isinstance(payload, ev.TurnResumed) and payload.reason != "answered":
         place = f" after step {payload.step}" if payload.step else ""
-        return f"The server came back. The turn carries on{place}; nothing that was shown is lost."
+        return f"The server came back. The turn resumes{place}; nothing that was shown is lost."
     if isinstance(payload, ev.TurnCancelled):
         return "Stopped. Everything up to here is kept."
     if isinstance(payload, (ev.TurnFailed, ev.TurnInterrupted)):

@@ -96,8 +96,11 @@ def test_a_finished_part_never_ends_inside_a_fence(lines: list[str]) -> None:
     [
         (ev.TurnCancelled(), "Everything up to here is kept"),
         (ev.TurnFailed(Failure("x", "No key.", "Set one.")), "No key. Set one."),
-        (ev.StepAbandoned(1, "rate_limited", retry_in_ms=3000), "again in 3 s"),
-        (ev.StepAbandoned(1, "crash", continues=True), "goes on where it stopped"),
+        (
+            ev.StepAbandoned(1, "rate_limited", retry_in_ms=3000, model="lab:fake-1"),
+            "Rate-limited by lab:fake-1. Trying again in 3 s.",
+        ),
+        (ev.StepAbandoned(1, "crash", continues=True), "continues where it stopped"),
         (ev.StepAbandoned(1, "crash"), "asked again"),
         (ev.TurnResumed(2, "w", ClaimReason.CRASH, step=3), "after step 3"),
         (ev.TurnResumed(2, "w", ClaimReason.ANSWERED), ""),
