@@ -10,19 +10,21 @@ from everturn.domain.sessions import NewSession
 from everturn.store import Store, open_store
 from everturn.workspace import FilesSettings, Recorder
 from tests.acceptance.command_line import command
+from tests.acting import answer, append, complete, start
 
 pytestmark = pytest.mark.anyio
 OWNER = "local"
 
 
 async def recorded(store: Store, home: Path, folder: Path, session_id: str, files: dict[str, str]) -> str:
-    """Write these files and make a checkpoint of them."""
+    """Let a call write these files, and make a checkpoint of them."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text)
-    session = await store.sessions.get(OWNER, session_id)
-    made = await Recorder(store, home / "indexes", FilesSettings()).save(session, folder)
+    held = await start(store, session_id, "write them")
+    made = await Recorder(store, home / "indexes", FilesSettings()).record(held, folder, "call_1")
     assert made is not None
+    await complete(store, held, await append(store, held, answer("Written.")))
     return made.id
 
 

@@ -171,6 +171,7 @@ def _listed(**changes: Any) -> Callable[[Members], Members]:
         _listed(before=hash_bytes(b"of another user")),
         _listed(call_id="a\0b"),
         _listed(call_id="x" * 10_000),
+        _listed(changes={"changed": [{"path": "p", "what": "magic", "size": 1}], "changed_total": 1}),
         _listed(changes={"changed": [{"path": "p", "what": "added", "size": -1}], "changed_total": 1}),
         _listed(changes={"changed": [{"path": "p", "what": "added"}] * 500, "changed_total": 500}),
     ],

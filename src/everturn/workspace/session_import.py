@@ -183,6 +183,8 @@ def _check_checkpoints(files: SessionCheckpoints, turns: set[str]) -> None:
             raise _bad("a checkpoint belongs to a turn that is not in it")
         if not (0 <= one.epoch < 1 << 31 and 0 <= one.created_at < _NUMBER_MAX):
             raise _bad("a number of a checkpoint is out of range")
+        if not one.cause.is_known:
+            raise _bad("a checkpoint has a cause that this version does not know")
         call = one.call_id or ""
         if not call.isprintable() or len(call) > _CALL_CHARS_MAX:
             raise _bad("the id of a call is not one")
@@ -198,6 +200,9 @@ def _check_listed(made: Checkpoint) -> None:
         or max(map(len, paths), default=0) > _PATH_CHARS_MAX
     ):
         raise _bad("a checkpoint lists too much")
+    words = [item.what for item in listed.changed] + [item.reason for item in listed.left_out]
+    if not all(word.is_known for word in words):
+        raise _bad("a checkpoint lists a change that this version does not know")
     if not all(0 <= number < _NUMBER_MAX for number in numbers):
         raise _bad("a number of a checkpoint is out of range")
 
