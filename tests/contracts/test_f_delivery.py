@@ -291,8 +291,17 @@ async def test_f03_an_answer_that_the_platform_cannot_render_is_sent_as_it_is(st
         assert await arrived(platform, 1) == ["**bold**"]
 
 
+@pytest.mark.parametrize(
+    ("error", "traces"),
+    [
+        (ValueError("the platform is down"), [True, False]),
+        (PlatformBusy("the platform is down"), [False, False]),
+        (ConnectionError("the platform is down"), [False, False]),
+    ],
+    ids=["a bug", "busy", "no connection"],
+)
 async def test_f07_an_error_of_the_platform_while_receiving_stops_neither_sending_nor_later_updates(
-    store: Store, caplog: pytest.LogCaptureFixture
+    store: Store, caplog: pytest.LogCaptureFixture, error: Exception, traces: list[bool]
 ) -> None:
     class Breaking(FakePlatform):
         breaks = 2
@@ -300,7 +309,7 @@ async def test_f07_an_error_of_the_platform_while_receiving_stops_neither_sendin
         async def receive(self, deliver: Deliver) -> None:
             if self.breaks:
                 self.breaks -= 1
-                raise ConnectionError("the platform is down")
+                raise error
             await super().receive(deliver)
 
     platform = Breaking()
@@ -309,4 +318,4 @@ async def test_f07_an_error_of_the_platform_while_receiving_stops_neither_sendin
         assert await arrived(platform, 1) == ["still here"]
         assert service.last_error == "the platform is down"
     logged = [record for record in caplog.records if "receiving" in record.getMessage()]
-    assert [bool(record.exc_info) for record in logged] == [True, False], "its trace once"
+    assert [bool(record.exc_info) for record in logged] == traces, "that of a bug, once"

@@ -15,6 +15,7 @@ from everturn.delivery.questions import Questions
 from everturn.delivery.replies import Replies
 from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings
+from everturn.delivery.traces import is_unexpected
 from everturn.domain.delivery import AccountLease, SeenChat, Update
 from everturn.domain.errors import Denied, LeaseLost, Retry
 from everturn.domain.gateway import Admit
@@ -62,7 +63,7 @@ class AccountService:
                     await self._serve(lease)
             except Exception as error:  # the root of the account's tasks: one account never stops another
                 self._note_error(error)
-                _log.warning("account %s: %r", self.account, error, exc_info=_is_unexpected(error))
+                _log.warning("account %s: %r", self.account, error, exc_info=is_unexpected(error))
             await clock.sleep(settings.take_s)
 
     async def deliver(self, update: Update) -> None:
@@ -80,7 +81,7 @@ class AccountService:
         try:
             received = await inbox.receive(admission.owner, admitted, profile=admission.profile)
         except Denied:
-            self.strangers += 1  # a guest in a chat of somebody else
+            self.strangers += 1  # a guest in another person's chat
             return
         await self._services.probe.reach(Moment.INBOX_RECEIVED, received.id)
         self._intake.bell.ring()
@@ -123,9 +124,9 @@ class AccountService:
                 await self._platform.receive(self.deliver)
                 _log.warning("account %s: the platform stopped delivering", self.account)
             except Exception as error:  # the platform's own code
-                # Its trace once: a platform that is away fails again and again.
-                is_new = self._note_error(error)
-                _log.warning("account %s: receiving: %r", self.account, error, exc_info=is_new)
+                # Its trace once: the same error comes again and again.
+                has_trace = self._note_error(error) and is_unexpected(error)
+                _log.warning("account %s: receiving: %r", self.account, error, exc_info=has_trace)
             finally:
                 self.receiving_since = None
             if clock.monotonic() - started > settings.retry_longest_s:
@@ -162,10 +163,3 @@ class AccountService:
         before, self.last_error = self.last_error, str(error) or type(error).__name__
         self.last_error_at = self._services.clock.now_ms()
         return self.last_error != before
-
-
-def _is_unexpected(error: Exception) -> bool:
-    """Whether an error deserves its trace in the log. Tasks raise theirs in groups."""
-    if isinstance(error, ExceptionGroup):
-        return any(_is_unexpected(inner) for inner in error.exceptions)
-    return not isinstance(error, (LeaseLost, Retry))

@@ -13,6 +13,7 @@ from everturn.delivery.answers import Answers
 from everturn.delivery.bell import Bell
 from everturn.delivery.commands import Command, Commands
 from everturn.delivery.context import AccountContext
+from everturn.delivery.traces import is_unexpected
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, SenderRole, Update, UpdateKind
 from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
@@ -162,7 +163,8 @@ class Intake:
                 lambda: platform.fetch(file, target, bytes_max=settings.file_bytes_max),
             )
         except Exception as error:  # the platform's own code
-            _log.warning("account %s: fetching %s: %r", self._account, file.name, error, exc_info=True)
+            has_trace = is_unexpected(error)
+            _log.warning("account %s: fetching %s: %r", self._account, file.name, error, exc_info=has_trace)
             return error
         return None
 

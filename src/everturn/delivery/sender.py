@@ -13,6 +13,7 @@ import msgspec
 from everturn.delivery.context import AccountContext
 from everturn.delivery.files import stored_file
 from everturn.delivery.pace import Pace
+from everturn.delivery.traces import is_unexpected
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import AccountLease, OutgoingPart, WhenUnknown
 from everturn.domain.errors import FileMissing, NotFound, PlatformBusy, PlatformRefused, Retry
@@ -87,8 +88,9 @@ class Sender:
                 await self._write(lambda: outbox.send_as_new(lease, part))
             else:
                 await self._write(lambda: outbox.give_up(lease, part.id, reason))
-        except Exception as error:  # the platform's own code: whatever it raises, the outcome is unknown
-            _log.warning("account %s: sending %s: %r", lease.account, part.id, error, exc_info=True)
+        except Exception as error:  # the platform's own code: the outcome is unknown
+            has_trace = is_unexpected(error)
+            _log.warning("account %s: sending %s: %r", lease.account, part.id, error, exc_info=has_trace)
             reason = str(error) or type(error).__name__
             if part.body.replaces:  # an edit can be repeated
                 retry_at = self._retry_at(part, None)
