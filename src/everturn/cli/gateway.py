@@ -53,6 +53,7 @@ async def _print_status(book: AccountBook) -> None:
     table = Table(*_COLUMNS, box=None, header_style="bold")
     for name, wanted in sorted(accounts.items()):
         figures, health = await book.figures(name), await book.read_health(name)
+        error = await _setup_error(book, name, wanted) if health is None else health.error
         table.add_row(
             name,
             wanted.setup.platform,
@@ -60,7 +61,7 @@ async def _print_status(book: AccountBook) -> None:
             str(figures.received),
             str(figures.waiting),
             str(figures.undecided),
-            escape(printable(health.error)) if health else "",
+            escape(printable(error)),
         )
     console().print(table if accounts else "There are no accounts. 'everturn gateway add' makes one.")
 
@@ -142,7 +143,7 @@ def secret(name: str, secret: str, home: Path | None) -> None:
 @click.option("--role", type=click.Choice(["owner", "member"]), default="owner", show_default=True)
 @home_option
 def pair(name: str, role: str, home: Path | None) -> None:
-    """Make a pairing code. Whoever sends it to the account gets the role, once, within ten minutes."""
+    """Make a pairing code. The first sender of the code gets the role, within ten minutes."""
 
     async def work(book: AccountBook, store: Store, config: Config) -> None:
         code = await book.pair(name, SenderRole(role))
@@ -216,13 +217,22 @@ async def find_account_troubles(store: Store, config: Config) -> list[Finding]:
 
 
 async def _trouble_of(book: AccountBook, name: str, wanted: WantedAccount) -> str:
+    if error := await _setup_error(book, name, wanted):
+        return error
+    health = await book.read_health(name)
+    return health.error if health is not None and health.state is AccountState.FAILING else ""
+
+
+async def _setup_error(book: AccountBook, name: str, wanted: WantedAccount) -> str:
+    """Why no server can serve the account, such as a missing secret; empty if one can, or if it is off."""
+    if not wanted.setup.enabled:
+        return ""
     try:
         _, platform = await book.make_platform(name, wanted)
         await platform.close()
     except EverturnError as error:
         return f"{error.message} {error.hint}".strip()
-    health = await book.read_health(name)
-    return health.error if health is not None and health.state is AccountState.FAILING else ""
+    return ""
 
 
 def _with_book(

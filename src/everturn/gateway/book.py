@@ -197,12 +197,11 @@ class AccountBook:
                 f"{on} refuses the account: {error.message} Nothing was changed.",
                 hint=error.hint or "Check the token.",
             ) from error
-        except Exception as error:  # the platform's own code: it could not be reached
+        except PlatformBusy as error:
+            raise _busy(error.message) from error
+        except Exception as error:  # the platform's own code
             _log.warning("account %s: asking for its name: %r", name, error)
-            why = error.message if isinstance(error, PlatformBusy) else f"{on} could not be asked."
-            busy = PlatformBusy(f"{why} Nothing was changed.")
-            busy.hint = "Check the connection, then try again."
-            raise busy from error
+            raise _busy(f"{on} could not be asked.") from error
         finally:
             with anyio.CancelScope(shield=True):
                 await platform.close()
@@ -226,6 +225,12 @@ class AccountBook:
     def _stored_secrets(self, account: str) -> dict[str, str]:
         names = ((name.partition("/"), secret) for name, secret in self._services.secrets.find(KIND).items())
         return {own: secret.reveal() for (owner, _, own), secret in names if owner == account}
+
+
+def _busy(why: str) -> PlatformBusy:
+    busy = PlatformBusy(f"{why} Nothing was changed.")
+    busy.hint = "Check the connection, then try again."
+    return busy
 
 
 def _read_record(name: str, table: JsonObject) -> AccountSetup | None:

@@ -10,7 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from everturn.cli.main import everturn
-from everturn.domain.errors import AccountRefused, Invalid, NotFound, WrongState
+from everturn.domain.errors import AccountRefused, Invalid, NotFound, PlatformBusy, WrongState
+from everturn.domain.platform import Identity
+from everturn.gateway.webhook import WebhookPlatform
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 URL = "url=https://ci.example.com/in"
@@ -74,10 +76,25 @@ def test_a_message_to_an_unknown_chat_is_not_stored(home: Path) -> None:
     assert isinstance(call(home, "gateway", "send", "ci", "nowhere", "hello").exception, NotFound)
 
 
-def test_the_doctor_says_what_is_wrong_with_an_account(home: Path) -> None:
+@pytest.mark.parametrize(("command", "code"), [(("doctor",), 1), (("gateway", "status"), 0)])
+def test_the_doctor_and_the_status_say_what_is_wrong_with_an_account(
+    home: Path, command: tuple[str, ...], code: int
+) -> None:
     home.mkdir()
     (home / "config.toml").write_text('[gateway.ci]\nplatform = "webhook"\nurl = "https://ci.example.com"\n')
     add(home, "other")
-    found = call(home, "doctor")
-    assert found.exit_code == 1
-    assert "The account ci has no secret." in found.output
+    found = call(home, *command)
+    assert found.exit_code == code
+    assert "The account ci has no secret." in " ".join(found.output.split())
+    assert "The account other" not in found.output
+
+
+def test_a_platform_that_cannot_be_reached_is_told_once(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def identify(platform: WebhookPlatform) -> Identity:
+        raise PlatformBusy("ci.example.com is away.")
+
+    monkeypatch.setattr(WebhookPlatform, "identify", identify)
+    assert "ci.example.com is away. Nothing was changed." in str(add(home).exception)
+    assert caplog.records == []
