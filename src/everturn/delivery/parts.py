@@ -1,4 +1,4 @@
-"""Renders text for a platform, whatever the platform's code does."""
+"""Renders text for a platform, also if the platform's code fails."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class PartState(StrEnum):
     WAITING = "waiting"
     SENDING = "sending"
     SENT = "sent"
-    UNKNOWN = "unknown"  # it was being sent, and nobody knows whether it arrived
+    UNKNOWN = "unknown"  # it was being sent; it may have arrived
     HELD = "held"  # unknown, and a person decides
     UNDELIVERED = "undelivered"  # refused by the platform, or too old
 

@@ -118,7 +118,7 @@ class Person(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PairingCode(msgspec.Struct, frozen=True):
-    """Whoever sends this text to the account in a private chat gets the role, once."""
+    """The first sender of this text in a private chat with the account gets the role."""
 
     code: str
     role: SenderRole

@@ -15,7 +15,7 @@ Deliver = Callable[[Update], Awaitable[None]]
 
 
 class Promises(msgspec.Struct, frozen=True):
-    """What a platform keeps, whatever we do. The docs show it, and the conformance suite checks it."""
+    """What a platform itself guarantees. The docs show it, and the conformance suite checks it."""
 
     deduplicates: bool  # a part that is sent twice with one id arrives once
     redelivers: bool  # an update that was not acknowledged is delivered again
@@ -99,7 +99,7 @@ class Platform(Protocol):
         """Send one part; return the platform's name of the message.
 
         Raises PlatformBusy if the platform certainly did not take it, PlatformRefused if it never will. After
-        any other error, and if cancelled, nobody knows whether it arrived.
+        any other error, and if cancelled, it is unknown whether it arrived.
         """
         ...
 

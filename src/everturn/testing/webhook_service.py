@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.domain.json_types import JsonObject
 from everturn.gateway.signatures import ID, sign, verify
 from everturn.testing.platform_conformance import RETRY_AFTER_S
 
@@ -29,7 +29,7 @@ class WebhookService:
         self.key = key
         self.clock = clock
         self.waiting: list[tuple[dict[str, str], bytes]] = []  # signed messages that are not acknowledged
-        self.answers: dict[str, dict[str, Any]] = {}  # by id
+        self.answers: dict[str, JsonObject] = {}  # by id
         self.attempts = 0
         self.port = 0
         self._failures: list[_Failure] = []

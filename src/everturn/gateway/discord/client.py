@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import ClientConnectorError, ClientError
 from discord import ConnectionClosed, File, HTTPException, LoginFailure, RateLimited
 from discord.http import HTTPClient, Route
 
 from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.domain.json_types import Json
 
 _NEVER_WAIT_S: Final = 0.01
 _WRONG_TOKEN_CLOSE: Final = 4004
@@ -36,16 +37,16 @@ class DiscordHttp(HTTPClient):
         route: Route,
         *,
         files: Sequence[File] | None = None,
-        form: Iterable[dict[str, Any]] | None = None,
-        **kwargs: Any,
-    ) -> Any:
+        form: Iterable[dict[str, object]] | None = None,
+        **kwargs: object,
+    ) -> Json:
         route.url = route.url.replace(Route.BASE, self._api_url, 1)
         return await super().request(route, files=files, form=form, **kwargs)
 
 
 @contextmanager
 def explained(*, is_harmless_twice: bool) -> Iterator[None]:
-    """Raise PlatformBusy, PlatformRefused or, if nobody can know the outcome, ConnectionError."""
+    """Raise PlatformBusy, PlatformRefused or, if the outcome is unknown, ConnectionError."""
     try:
         yield
     except RateLimited as error:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import aiohttp
 import anyio
@@ -29,6 +29,7 @@ from everturn.domain.delivery import (
     SeenChat,
 )
 from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.platform import Deliver, Features, FindSeen, Identity, Promises, SendLimits
 from everturn.gateway.dialects import Dialect
 from everturn.gateway.discord.client import DiscordHttp, TokenRefused, explained
@@ -74,6 +75,13 @@ class _ResumePoint(msgspec.Struct, frozen=True):
     sequence: int
 
 
+class _Press(msgspec.Struct, frozen=True):
+    """What an interaction is answered by."""
+
+    id: str
+    token: str
+
+
 class DiscordPlatform:
     name = "discord"
     # A lost socket is resumed after the last event that was stored. A new process reads its chats' history.
@@ -90,7 +98,7 @@ class DiscordPlatform:
         self._opening = anyio.Lock()
         self._resume: _ResumePoint | None = None
         self._find_seen: FindSeen | None = None
-        self._events: list[tuple[str, Any]] = []  # read from the socket and not delivered
+        self._events: list[tuple[str, object]] = []  # read from the socket and not delivered
         self.unknown_updates = 0
 
     async def close(self) -> None:
@@ -159,7 +167,7 @@ class DiscordPlatform:
         socket._discord_parsers = {event: partial(self._note, event) for event in _EVENTS}
         return socket
 
-    def _note(self, event: str, data: Any) -> None:
+    def _note(self, event: str, data: object) -> None:
         self._events.append((event, data))
 
     async def _follow(self, socket: DiscordWebSocket, reader: UpdateReader, deliver: Deliver) -> None:
@@ -173,7 +181,7 @@ class DiscordPlatform:
             if socket.session_id is not None and socket.sequence is not None:
                 self._resume = _ResumePoint(socket.gateway, socket.session_id, socket.sequence)
 
-    async def _deliver(self, reader: UpdateReader, event: str, data: Any, deliver: Deliver) -> None:
+    async def _deliver(self, reader: UpdateReader, event: str, data: object, deliver: Deliver) -> None:
         if event == "READY":  # of a new session, and not of one that is resumed
             await self._catch_up(reader, deliver)
             return
@@ -186,12 +194,13 @@ class DiscordPlatform:
         if event == "INTERACTION_CREATE":
             await self._answer_press(data)
 
-    async def _answer_press(self, interaction: Any) -> None:
+    async def _answer_press(self, interaction: object) -> None:
         """Discord says that the press failed unless it is answered within three seconds."""
-        route = Route("POST", "/interactions/{id}/{token}/callback", **_named(interaction, "id", "token"))
         try:
+            press = msgspec.convert(interaction, _Press)
+            route = Route("POST", "/interactions/{id}/{token}/callback", id=press.id, token=press.token)
             await (await self._open()).request(route, json={"type": _PRESS_SEEN})
-        except (HTTPException, aiohttp.ClientError, OSError) as error:
+        except (msgspec.ValidationError, HTTPException, aiohttp.ClientError, OSError) as error:
             _log.debug("account %s: a press is not answered: %s", self._account, type(error).__name__)
 
     # --- history -------------------------------------------------------------------------------------
@@ -214,7 +223,7 @@ class DiscordPlatform:
             with explained(is_harmless_twice=True):
                 route = Route("GET", "/channels/{channel_id}/messages", channel_id=chat.place.chat)
                 options = {"after": str(after), "limit": str(_PAGE_MAX)}
-                page = await (await self._open()).request(route, params=options)
+                page: list[JsonObject] = await (await self._open()).request(route, params=options)
             for message in sorted(page, key=lambda one: int(one["id"])):
                 after = int(message["id"])
                 # Messages of the history do not name their server.
@@ -254,8 +263,8 @@ class DiscordPlatform:
         return [NewPart(text) for text in render(markdown, Dialect.DISCORD, _TEXT_MAX)]
 
     async def _call(
-        self, chat: Chat, method: str, path: str, *, is_harmless_twice: bool = False, **content: Any
-    ) -> Any:
+        self, chat: Chat, method: str, path: str, *, is_harmless_twice: bool = False, **content: Json
+    ) -> Json:
         """Send or change a message of a chat; Discord's answer."""
         try:
             # Nothing was sent if this fails.
@@ -296,16 +305,12 @@ def _too_large(file: RemoteFile, bytes_max: int) -> PlatformRefused:
     return PlatformRefused(f"{file.name} is larger than {bytes_max:,} bytes.")
 
 
-def _named(data: Mapping[str, Any], *names: str) -> dict[str, str]:
-    return {name: str(data.get(name, "")) for name in names}
-
-
-def _body(body: NewPart) -> dict[str, Any]:
+def _body(body: NewPart) -> dict[str, object]:
     # No mentions: an answer must not call everyone in a server, whatever its text says.
     return {"content": body.text, "components": _rows(body.buttons), "allowed_mentions": {"parse": []}}
 
 
-def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+def _rows(buttons: Sequence[Button]) -> list[dict[str, object]]:
     keys = [
         {"type": 2, "label": button.label[:80]}
         | ({"style": 5, "url": button.url} if button.url else {"style": 2, "custom_id": button.data})
@@ -314,7 +319,7 @@ def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
     return [{"type": 1, "components": keys[at : at + _ROW_MAX]} for at in range(0, len(keys), _ROW_MAX)]
 
 
-def _form(body: dict[str, Any], file: File) -> list[dict[str, Any]]:
+def _form(body: dict[str, object], file: File) -> list[dict[str, object]]:
     attachments = {"attachments": [{"id": 0, "filename": file.filename}]}
     return [
         {"name": "payload_json", "value": msgspec.json.encode(body | attachments).decode()},

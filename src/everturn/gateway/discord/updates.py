@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -81,7 +81,7 @@ class UpdateReader:
         # Of a deleted message Discord tells the id alone: these are the last ones.
         self._seen: OrderedDict[str, Update] = OrderedDict()
 
-    def read(self, event: str, data: Any) -> Update | None:
+    def read(self, event: str, data: object) -> Update | None:
         """None: of an unknown kind, or written by a bot."""
         try:
             if event == "MESSAGE_CREATE":

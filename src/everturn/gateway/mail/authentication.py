@@ -1,6 +1,6 @@
 """Whether the domain of a mail's sender stands behind the mail, as one's own mail server has found.
 
-Anybody can write any From header. The server that takes a mail in checks it (DMARC, DKIM) and says so in an
+A sender can write any From header. The server that takes a mail in checks it (DMARC, DKIM) and says so in an
 Authentication-Results header (RFC 8601), which begins with the server's name.
 """
 

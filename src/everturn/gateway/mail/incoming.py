@@ -100,7 +100,7 @@ def read_head(account: str, sender: str, mail: MailMessage, note: str) -> Update
 
 def update_id(sender: str, mail: MailMessage) -> str:
     """The same each time that the mail is seen, also after the server has numbered its mails anew. With the
-    sender in it: nobody can take the id of another person's mail."""
+    sender in it: a mail cannot take the id of another person's mail."""
     name = next(_ids(mail, "message-id"), "") or _fingerprint(mail)
     return hashlib.sha256(f"{sender}\n{name}".encode("utf-8", "replace")).hexdigest()
 

@@ -18,7 +18,7 @@ _NEEDS_LOGIN: Final = (530, 535, 538)
 
 async def submit(settings: MailSettings, password: str, recipient: str, mail: bytes) -> None:
     """Raises PlatformBusy if the server certainly did not take the mail, PlatformRefused if it never will.
-    If the connection is lost once the mail is being sent, the error is another one: nobody knows."""
+    If the connection is lost once the mail is being sent, it raises another error: the outcome is unknown."""
     async with connected(settings, password) as client:
         with_mail = f"{settings.smtp_host} did not take the mail"
         try:
@@ -46,7 +46,7 @@ async def connected(
         port=settings.smtp_port,
         username=settings.login,
         password=password,
-        local_hostname=settings.domain,  # the machine's own name is nobody's business
+        local_hostname=settings.domain,  # the machine's own name stays private
         timeout=_TIMEOUT_S,
         use_tls=is_tls,
         start_tls=settings.tls and not is_tls,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from slack_sdk.web.async_client import AsyncWebClient
 
+from everturn.domain.json_types import JsonObject
 from everturn.gateway.slack.updates import Frame
 
 _PAGES_MAX: Final = 20
@@ -20,7 +21,7 @@ async def find_missed(web: AsyncWebClient, since_us: int) -> list[Frame]:
     """What was written in direct conversations after this moment, in order, as Slack would have delivered it.
     Some of it may have been delivered."""
     since = f"{since_us // 1_000_000}.{since_us % 1_000_000:06d}"
-    found: list[Mapping[str, Any]] = []  # Slack's own messages
+    found: list[JsonObject] = []  # Slack's own messages
     for channel in await _pages(web, "users.conversations", "channels", {"types": "im"}):
         arguments = {"channel": str(channel["id"]), "oldest": since}
         messages = await _pages(web, "conversations.history", "messages", arguments)
@@ -31,8 +32,8 @@ async def find_missed(web: AsyncWebClient, since_us: int) -> list[Frame]:
 
 async def _pages(
     web: AsyncWebClient, method: str, key: str, arguments: Mapping[str, str]
-) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
+) -> list[JsonObject]:
+    found: list[JsonObject] = []
     cursor = ""
     for _ in range(_PAGES_MAX):
         answer = await web.api_call(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final, TypedDict
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -19,6 +19,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import Chat, NewPart, OutgoingFile, OutgoingPart, RemoteFile, Update
 from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.domain.json_types import JsonObject
 from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
 from everturn.gateway.dialects import Dialect
 from everturn.gateway.rendering import render
@@ -59,6 +60,13 @@ class SlackTokens(msgspec.Struct, frozen=True, kw_only=True):
 
     bot: str
     app: str
+
+
+class _Content(TypedDict):
+    """What a message shows. ``text`` is shown in notifications only, if there are blocks."""
+
+    text: str
+    blocks: list[JsonObject]
 
 
 class SlackPlatform:
@@ -196,7 +204,7 @@ class SlackPlatform:
     async def _send_file(self, part: OutgoingPart, file: OutgoingFile) -> str:
         place = part.chat.place
         length = (await anyio.Path(file.path).stat()).st_size
-        try:  # until the upload is completed, nobody sees anything
+        try:  # nothing is shown until the upload is completed
             with _outcomes():
                 slot = await self._web.files_getUploadURLExternal(filename=file.name, length=length)
                 await self._upload(str(slot["upload_url"]), file.path)
@@ -247,7 +255,7 @@ class SlackPlatform:
         """Nothing to close: each call has a connection of its own."""
 
 
-def _content(body: NewPart, *, note: str = "") -> dict[str, Any]:  # the library's arguments have many types
+def _content(body: NewPart, *, note: str = "") -> _Content:
     text = note + body.text
     if not body.buttons:
         return {"text": text, "blocks": []}  # none: an edit takes buttons away
@@ -297,7 +305,7 @@ def _outcome_of(error: SlackApiError, *, is_token_final: bool) -> PlatformBusy |
     return PlatformRefused(f"Slack refuses this: {reason}.")
 
 
-def _retry_after(headers: Any) -> float | None:  # of two libraries' types
+def _retry_after(headers: Mapping[str, str]) -> float | None:
     text = str(headers.get("Retry-After") or "").strip()
     return min(float(text), _RETRY_AFTER_MAX_S) if text.isascii() and text.isdigit() else None
 

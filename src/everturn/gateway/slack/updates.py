@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from everturn.domain.delivery import ChatKind, ChatPlace, RemoteFile, Update, UpdateKind
+from everturn.domain.json_types import JsonObject
 from everturn.domain.platform import Identity
 
 COMMAND = "/everturn"  # the one slash command that an app registers for all of ours
@@ -23,7 +22,7 @@ class Frame(msgspec.Struct, frozen=True):
     type: str = ""
     envelope_id: str = ""
     reason: str | None = None
-    payload: Mapping[str, Any] | None = None  # decoded by its type
+    payload: JsonObject | None = None  # decoded by its type
 
 
 class _File(msgspec.Struct, frozen=True):

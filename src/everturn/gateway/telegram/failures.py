@@ -29,7 +29,7 @@ class TokenRefused(PlatformRefused):
 
 @contextmanager
 def explained(*, is_harmless_twice: bool) -> Iterator[None]:
-    """Raise PlatformBusy, PlatformRefused or, if nobody can know the outcome, ConnectionError.
+    """Raise PlatformBusy, PlatformRefused or, if the outcome is unknown, ConnectionError.
 
     ``is_harmless_twice``: whether it may be done again although it may have been done. Texts of the HTTP
     client can hold addresses, and Telegram's addresses hold the token: they are never passed on.

@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypedDict, TypeVar
 
 import anyio
 import msgspec
@@ -31,6 +31,7 @@ from msgspec import Meta
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import Button, Chat, NewPart, OutgoingFile, OutgoingPart, RemoteFile, Update
 from everturn.domain.errors import Denied, Invalid, PlatformBusy, PlatformRefused
+from everturn.domain.json_types import JsonObject
 from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
 from everturn.gateway.dialects import Dialect
 from everturn.gateway.rendering import render
@@ -71,14 +72,23 @@ def platform(
     return TelegramPlatform(account, secrets["token"], settings, clock)
 
 
-class _GetUpdates(TelegramMethod[list[dict[str, Any]]]):
+class _GetUpdates(TelegramMethod[list[JsonObject]]):
     """Not the client's own method: one update that it cannot read would fail them all, again and again."""
 
-    __returning__ = list[dict[str, Any]]
+    __returning__ = list[JsonObject]
     __api_method__ = "getUpdates"
     offset: int | None = None
     timeout: int
     allowed_updates: list[str] = ALLOWED
+
+
+class _FileOptions(TypedDict):
+    """What a photo and a document are sent with."""
+
+    message_thread_id: int | None
+    caption: str | None
+    parse_mode: str | None
+    reply_markup: InlineKeyboardMarkup | None
 
 
 class TelegramPlatform:
@@ -133,7 +143,7 @@ class TelegramPlatform:
             for group in groups:
                 await self._deliver(reader, group, deliver)
             # The next request acknowledges what was delivered. Only that one: after a quiet week Telegram
-            # counts from another number, and an old offset above it would acknowledge what nobody has seen.
+            # counts from another number, and an old offset above it would acknowledge what was not read.
             ids = [incoming.update_id for group in groups for incoming in group]
             offset = max(ids) + 1 if ids else None
 
@@ -198,7 +208,7 @@ class TelegramPlatform:
         if not hmac.compare_digest(given.encode(), self._hook_secret(bot_name).encode()):
             raise Denied("The webhook was not called by Telegram.", hint="Its secret is missing or wrong.")
         try:
-            incoming = read_incoming(msgspec.json.decode(body, type=dict[str, Any]))
+            incoming = read_incoming(msgspec.json.decode(body, type=JsonObject))
         except (msgspec.MsgspecError, KeyError, ValueError) as error:
             raise Invalid("The body of the webhook is not an update.", hint="Nothing was stored.") from error
         reader = UpdateReader(self._account, Identity(str(self._bot.id), bot_name))
@@ -291,7 +301,7 @@ class TelegramPlatform:
             raise PlatformRefused(f"{file.name} has {size:,} bytes; Telegram takes {_FILE_BYTES_MAX:,}.")
         if len(caption) > _CAPTION_MAX:
             raise PlatformRefused(f"The text below {file.name} is longer than {_CAPTION_MAX:,} characters.")
-        options: dict[str, Any] = {
+        options: _FileOptions = {
             "message_thread_id": _thread(part.chat),
             "caption": caption or None,
             "parse_mode": parse_mode,

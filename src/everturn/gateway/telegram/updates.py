@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from everturn.domain.delivery import ChatKind, ChatPlace, RemoteFile, Update, UpdateKind
+from everturn.domain.json_types import JsonObject
 from everturn.domain.platform import Identity
 
 ALLOWED: Final = ["message", "edited_message", "callback_query"]
@@ -62,7 +63,7 @@ class _Answered(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     """The message that another one answers. In a topic it may be the notice that began the topic."""
 
     sender: _User | None = None
-    forum_topic_created: dict[str, Any] | None = None
+    forum_topic_created: JsonObject | None = None
 
 
 class _Message(msgspec.Struct, frozen=True, rename={"sender": "from"}):
@@ -113,7 +114,7 @@ class Incoming(msgspec.Struct, frozen=True):
         return self.message.chat.id, self.message.media_group_id
 
 
-def read_incoming(raw: dict[str, Any]) -> Incoming:
+def read_incoming(raw: JsonObject) -> Incoming:
     """An update that cannot be read counts as one of an unknown kind: it must not stop the ones after it."""
     try:
         return msgspec.convert(raw, Incoming)

@@ -37,7 +37,7 @@ _ProfileName = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 class UndecidedPart(msgspec.Struct, frozen=True):
-    """A message that is held, because nobody knows whether it arrived, or that was not delivered."""
+    """A message that is held, because it is not known whether it arrived, or that was not delivered."""
 
     id: str
     account: str
@@ -193,7 +193,7 @@ class GatewayApi:
                 method="POST",
                 path="/api/gateway/{account}/pair",
                 run=self.pair,
-                summary="Make a pairing code. Whoever sends it to the account gets the role, once.",
+                summary="Make a pairing code. The first sender of the code gets the role.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 body=MakeCode,
