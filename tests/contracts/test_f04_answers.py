@@ -174,14 +174,7 @@ async def test_f04_a_question_is_answered_by_a_button_or_by_the_next_message(
     async with asking(store, platform, CallTool("choose"), Say("painted")) as (harness, _):
         await arrival(platform, "Red or blue?")
         assert platform.labels() == ["red", "blue"]
-
-        async def is_receipt_stored() -> bool:
-            asks = await store.asks.open(OWNER)
-            (chat,) = await store.delivery.chats.list(OWNER)
-            parts = await store.delivery.outbox.find(OWNER, chat.id, f"ask:{asks[0].id}")
-            return all(part.external_id for part in parts)
-
-        await until("the platform's receipt is stored", is_receipt_stored)
+        await until("the platform's receipt is stored", lambda: is_receipt_stored(store))
         if answer == "the button":
             platform.press_label("p1", "blue")
         else:
@@ -190,6 +183,24 @@ async def test_f04_a_question_is_answered_by_a_button_or_by_the_next_message(
         result = str(harness.model.requests[-1])
         assert "blue" in result
     await arrival(platform, "painted")
+
+
+async def is_receipt_stored(store: Store) -> bool:
+    asks = await store.asks.open(OWNER)
+    (chat,) = await store.delivery.chats.list(OWNER)
+    parts = await store.delivery.outbox.find(OWNER, chat.id, f"ask:{asks[0].id}")
+    return all(part.external_id for part in parts)
+
+
+async def test_f04_words_that_are_too_long_for_an_answer_are_a_message(store: Store) -> None:
+    platform = Chat(features=RICH)
+    async with asking(store, platform, CallTool("choose"), Say("painted"), Say("read")):
+        await arrival(platform, "Red or blue?")
+        await until("the platform's receipt is stored", lambda: is_receipt_stored(store))
+        platform.say("u2", "blue " * 20_000)
+        await arrival(platform, "Queued")
+        platform.press_label("p1", "blue")
+        await arrival(platform, "read")
 
 
 async def test_f04_an_ask_is_asked_once_by_however_many_processes(

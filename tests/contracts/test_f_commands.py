@@ -84,7 +84,7 @@ async def test_f_commands_stop_and_queue(store: Store) -> None:
         platform.say("first", "hello")
         await until("the model is asked", lambda: harness.model.requests)
         assert "is running" in await talk("/status")
-        assert await talk("/queue and then this") == "Queued: it is answered next."
+        assert await talk("/queue and then this") == "*Queued: it is answered next.*"
         assert "1. and then this" in await talk("/queue")
         platform.say("stop", "/stop", sender="bob")
         await until("the second is answered", lambda: "second" in platform.texts())

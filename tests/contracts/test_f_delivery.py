@@ -13,6 +13,7 @@ from everturn.domain.delivery import NewPart, PartState, RemoteFile, WhenUnknown
 from everturn.domain.errors import PlatformBusy, PlatformRefused
 from everturn.domain.messages import Attachment
 from everturn.domain.platform import Deliver, FindSeen
+from everturn.domain.store_values import Submission
 from everturn.store import Store
 from everturn.testing import Say
 from everturn.testing.harness import OWNER, open_harness
@@ -247,6 +248,29 @@ async def test_f01_files_are_fetched_into_the_turn_and_missing_ones_named(store:
     assert names == ["notes.txt"]
     assert "gone.txt is missing: gone.txt is not there any more." in message.text
     assert "large.bin is missing: large.bin has 20 bytes; the limit is 10." in message.text
+
+
+async def test_f07_a_message_that_fails_holds_up_its_own_chat_only(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform = FakePlatform()
+    async with answering(store, platform, *[Say("answer")] * 3) as (harness, service):
+        submit, failures = harness.engine.submit_received, 0
+
+        async def submit_unless_bad(inbox_id: str, submission: Submission) -> object:
+            nonlocal failures
+            if submission.text == "bad" and failures < 3:
+                failures += 1
+                raise RuntimeError("a bug")
+            return await submit(inbox_id, submission)
+
+        monkeypatch.setattr(harness.engine, "submit_received", submit_unless_bad)
+        platform.say("u1", "bad", "1")
+        platform.say("u2", "good", "2")
+        await arrived(platform, 1, "2")
+        await arrived(platform, 1, "1")
+        assert failures == 3
+        assert service.last_error == ""
 
 
 async def test_f01_a_message_that_cannot_be_a_turn_is_refused_and_its_sender_told(store: Store) -> None:

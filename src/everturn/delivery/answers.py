@@ -8,8 +8,9 @@ from everturn.delivery.context import AccountContext
 from everturn.delivery.questions import answers_of, code_of
 from everturn.domain.asks import Ask, AskTopic, Decision
 from everturn.domain.delivery import Received, SenderRole, Update
-from everturn.domain.errors import Gone, NotFound, Refused, WrongState
+from everturn.domain.errors import Gone, NotFound, Refused
 
+_DIGITS_MAX = 9
 OWNER_ONLY = "Only the owner can answer this."
 _GONE = "There is nothing to answer any more."
 _NOT_SHOWN = "It was not shown here completely. Answer it in the browser."
@@ -27,16 +28,17 @@ class Answers:
             return OWNER_ONLY
         word, _, rest = update.press.partition(":")
         ask_id, _, at = rest.partition(":")
-        if word != "ask" or not (at.isascii() and at.isdigit()):
+        number = read_number(at)
+        if word != "ask" or number is None:
             return ""
         try:
             ask = await self._asks.get(received.chat.owner, ask_id)
         except (NotFound, Gone):
             return _GONE
         answers = answers_of(ask)
-        if int(at) >= len(answers):
+        if number >= len(answers):
             return ""
-        return await self._answer(received, ask, answers[int(at)][1], is_named=True)
+        return await self._answer(received, ask, answers[number][1], is_named=True)
 
     async def decide(self, received: Received, code: str, decision: Decision) -> str:
         """``/approve`` and ``/deny``. The code may be left out if one approval waits."""
@@ -60,8 +62,8 @@ class Answers:
                     await self._context.services.engine.answer(
                         received.chat.owner, ask.id, _chosen(ask.choices, update.text), by=self._by
                     )
-                except WrongState:
-                    continue  # answered elsewhere meanwhile: this is a message like any other
+                except Refused:
+                    continue  # such as answered elsewhere meanwhile: this is a message like any other
                 return ask.turn_id
         return None
 
@@ -94,7 +96,11 @@ class Answers:
 
 def _chosen(choices: Sequence[str], text: str) -> str:
     """The choice that a number stands for, or the words as they are."""
-    number = text.strip().removesuffix(".")
-    if number.isascii() and number.isdigit() and 0 < int(number) <= len(choices):
-        return choices[int(number) - 1]
-    return text
+    number = read_number(text.strip().removesuffix("."))
+    return text if number is None or not 0 < number <= len(choices) else choices[number - 1]
+
+
+def read_number(text: str) -> int | None:
+    """A number that a person may have typed. Python raises an error for one of thousands of digits."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    return int(text) if is_number else None

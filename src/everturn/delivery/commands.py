@@ -11,13 +11,13 @@ from types import MappingProxyType
 
 import msgspec
 
-from everturn.delivery.answers import OWNER_ONLY, Answers
+from everturn.delivery.answers import OWNER_ONLY, Answers, read_number
 from everturn.delivery.context import AccountContext
 from everturn.domain.asks import Decision
 from everturn.domain.delivery import Chat, Received, SenderRole, session_key
 from everturn.domain.errors import EverturnError, FilesConflict, Gone, NotFound, NothingToDo, Refused
 from everturn.domain.sessions import Session, SessionPatch
-from everturn.domain.store_values import Request, RetriedTurn, Submission, WhenBusy
+from everturn.domain.store_values import Request, RetriedTurn
 
 _LISTED_MAX = 10
 _LOOKED_AT_MAX = 200  # newest sessions of the owner among which those of the chat are looked for
@@ -37,6 +37,11 @@ _ALLOWED: Mapping[SenderRole, frozenset[str]] = MappingProxyType(
 class Command(msgspec.Struct, frozen=True):
     name: str
     rest: str  # what follows the name
+
+    @property
+    def queued_words(self) -> str:
+        """The message in ``/queue words``, which is asked like any other; empty: there is none."""
+        return self.rest if self.name == "queue" else ""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -108,9 +113,10 @@ class Commands:
 
     async def _switch(self, received: Received, rest: str) -> Done:
         chat, found = received.chat, await self._sessions_of(received.chat)
-        if not (rest.isascii() and rest.isdigit() and 0 < int(rest) <= len(found)):
+        number = read_number(rest)
+        if number is None or not 0 < number <= len(found):
             return Done("Say which one: `/switch N`, with a number that `/sessions` lists.")
-        session = found[int(rest) - 1]
+        session = found[number - 1]
         await self._store.delivery.chats.switch(chat.owner, chat.id, session.id)
         return Done(f"This chat goes on with: {_name_of(session)}")
 
@@ -154,11 +160,7 @@ class Commands:
         return Done("Stopped." if turn.ended_at is not None else "It is being stopped.")
 
     async def _queue(self, received: Received, rest: str) -> Done:
-        if rest:
-            submission = Submission(text=rest, when_busy=WhenBusy.QUEUE)
-            settled, accepted = await self._engine.submit_received(received.id, submission)
-            text = "Queued: it is answered next." if settled.is_behind else ""
-            return Done(text, None if accepted is None else accepted.turn.id)
+        """What waits. With words it is a message, see ``queued_words``."""
         session = await self._session(received.chat)
         turns = await self._store.turns.queue(session.owner, session.id)
         lines = [f"{number}. {turn.text[:_WORDS_MAX]}" for number, turn in enumerate(turns, start=1)]

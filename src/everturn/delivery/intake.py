@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
+import msgspec
 
 from everturn.delivery.answers import Answers
 from everturn.delivery.bell import Bell
@@ -17,6 +18,7 @@ from everturn.delivery.traces import is_unexpected
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, SenderRole, Update, UpdateKind
 from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
+from everturn.domain.media import SNIFF_BYTES, describe_file, safe_name
 from everturn.domain.messages import Source
 from everturn.domain.store_values import File, Submission, WhenBusy
 
@@ -65,6 +67,8 @@ class Intake:
         except (Retry, StoreFault) as error:
             # Tried again at the next look; until then the chat's later messages wait, other chats go on.
             _log.warning("account %s: %s waits: %s", self._account, received.id, error)
+        except Exception:  # the root of the chat's task: one message never stops the account
+            _log.exception("account %s: %s waits", self._account, received.id)
         finally:
             self._busy.discard(received.chat.id)
 
@@ -76,12 +80,12 @@ class Intake:
         if update.kind is not UpdateKind.MESSAGE:
             await self._settle_other(received, update)
         elif command := self._commands.read(update.text):
-            await self._run(received, command, update.role)
+            await self._run(received, command, update)
         elif turn_id := await self._answers.take_words(received, update):
             refusal = Refusal("answer", "It answers a question of the agent.")
             await self._refuse(received, refusal, turn_id=turn_id)
         else:
-            await self._submit(received, update)
+            await self._submit(received, update, self._settings.when_busy)
 
     async def _settle_other(self, received: Received, update: Update) -> None:
         if update.kind is UpdateKind.PRESS:
@@ -94,13 +98,17 @@ class Intake:
         else:
             await self._refuse(received, Refusal("unsupported", "This kind of update is not known."))
 
-    async def _run(self, received: Received, command: Command, role: SenderRole) -> None:
-        done = await self._commands.run(received, command, role)
+    async def _run(self, received: Received, command: Command, update: Update) -> None:
+        if words := command.queued_words:
+            # It keeps its files, and who wrote it: a member's words are not the owner's.
+            await self._submit(received, msgspec.structs.replace(update, text=words), WhenBusy.QUEUE)
+            return
+        done = await self._commands.run(received, command, update.role)
         await self._refuse(received, Refusal("command", f"/{command.name}"), done.text, done.turn_id)
 
-    async def _submit(self, received: Received, update: Update) -> None:
+    async def _submit(self, received: Received, update: Update, when_busy: WhenBusy) -> None:
         try:
-            submission = await self._submission(received.chat, update, is_late=received.is_late)
+            submission = await self._submission(received, update, when_busy)
             settled, accepted = await self._context.services.engine.submit_received(received.id, submission)
         except Refused as error:
             told = f"{error.message} {error.hint}"
@@ -119,22 +127,22 @@ class Intake:
             await self._tell(received, told)
         await self._inbox.refuse(received.id, refusal, turn_id=turn_id)
 
-    async def _submission(self, chat: Chat, update: Update, *, is_late: bool) -> Submission:
-        text = f"{_LATE}\n{update.text}" if is_late else update.text
+    async def _submission(self, received: Received, update: Update, when_busy: WhenBusy) -> Submission:
+        text = f"{_LATE}\n{update.text}" if received.is_late else update.text
         attachments = []
         for file in update.files:
-            stored = await self._fetch(chat, file)
+            stored = await self._fetch(received.chat, file)
             if isinstance(stored, File):
                 attachments.append(stored.id)
             else:
-                text += f"\n(The file {file.name or 'without a name'} is missing: {stored})"
+                text += f"\n(The file {safe_name(file.name)} is missing: {stored})"
         is_owner = update.role is SenderRole.OWNER
         sender = update.sender_name or update.sender
         return Submission(
             text=text,
             attachments=tuple(attachments),
             # Only the owner's words join or end a turn that runs.
-            when_busy=self._settings.when_busy if is_owner else WhenBusy.QUEUE,
+            when_busy=when_busy if is_owner else WhenBusy.QUEUE,
             source=Source(update.place.platform, sender[:_NAME_CHARS_MAX], update.sent_at, is_owner),
         )
 
@@ -146,9 +154,9 @@ class Intake:
             for attempt in range(_FETCHES_MAX):
                 failure = await self._try_fetch(file, target)
                 if failure is None:
-                    media_type = file.media_type or "application/octet-stream"
-                    files = self._context.services.store.files
-                    return await files.put(chat.owner, file.name or "file", media_type, target)
+                    # As with uploads: neither the name nor the type is taken as the sender says it.
+                    name, media_type = describe_file(file.name, await _head(target))
+                    return await self._context.services.store.files.put(chat.owner, name, media_type, target)
                 if isinstance(failure, Refused):
                     break
                 await self._clock.sleep(self._settings.retry_first_s * 2**attempt)
@@ -170,3 +178,8 @@ class Intake:
 
     async def _tell(self, received: Received, markdown: str) -> None:
         await self._context.tell(received.chat, f"inbox:{received.id}", markdown)
+
+
+async def _head(path: Path) -> bytes:
+    async with await anyio.open_file(path, "rb") as file:
+        return await file.read(SNIFF_BYTES)
