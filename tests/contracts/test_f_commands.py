@@ -63,8 +63,8 @@ async def test_f_commands_move_through_the_conversation(store: Store) -> None:
     async with answering(store, platform, Say("one"), Say("two"), Say("two again")) as (harness, _):
         assert await talk("hello") == "one"
         assert await talk("more") == "two"
-        assert "Undone" in await talk("/undo")
-        assert "Redone" in await talk("/redo@everturn_bot")
+        assert await talk("/undo") == "Undone. The conversation ends with: one"
+        assert await talk("/redo@everturn_bot") == "Redone. The conversation ends with: two"
         assert await talk("/retry") == "Asked again."
         assert (await arrived(platform, 6))[5] == "two again", "not quoted: it was asked here"
         (session,) = (await store.sessions.list(OWNER)).items

@@ -22,6 +22,7 @@ from everturn.domain.store_values import Request, RetriedTurn
 _LISTED_MAX = 10
 _LOOKED_AT_MAX = 200  # newest sessions of the owner among which those of the chat are looked for
 _WORDS_MAX = 60
+_LAST_MAX = 20  # newest messages among which the last words are looked for: calls of tools have none
 _NO_SESSION = "This chat has no session yet. Send a message to start one."
 _OWNER_ONLY = "Only the owner can do this."
 _IN_BROWSER = "Nothing was changed. Do it in the browser, which asks about each file."
@@ -139,13 +140,19 @@ class Commands:
 
     async def _undo(self, received: Received, rest: str) -> Done:
         session = await self._session(received.chat)
-        moved = await self._engine.undo(session.owner, session.id, _request(received))
-        return Done(f"Undone. The conversation ends with: {moved.preview[:_WORDS_MAX] or '(nothing)'}")
+        await self._engine.undo(session.owner, session.id, _request(received))
+        return Done(f"Undone. The conversation ends with: {await self._last_words(session)}")
 
     async def _redo(self, received: Received, rest: str) -> Done:
         session = await self._session(received.chat)
-        moved = await self._engine.redo(session.owner, session.id, _request(received))
-        return Done(f"Redone. The conversation ends with: {moved.preview[:_WORDS_MAX] or '(nothing)'}")
+        await self._engine.redo(session.owner, session.id, _request(received))
+        return Done(f"Redone. The conversation ends with: {await self._last_words(session)}")
+
+    async def _last_words(self, session: Session) -> str:
+        """Of the conversation as it is now; the session's preview is what was said last, undone or not."""
+        page = await self._store.transcript.messages(session.owner, session.id, limit=_LAST_MAX)
+        spoken = [message.text.strip() for message in page.items]
+        return next((" ".join(text.split())[:_WORDS_MAX] for text in reversed(spoken) if text), "(nothing)")
 
     async def _retry(self, received: Received, rest: str) -> Done:
         session = await self._session(received.chat)
