@@ -28,9 +28,16 @@ async def admit(update: Update) -> Admission | None:
     return None if role is None else Admission(OWNER, role, "default")
 
 
-def service_of(harness: Harness, platform: FakePlatform, settings: AccountSettings = FAST) -> AccountService:
+def service_of(
+    harness: Harness, platform: FakePlatform, settings: AccountSettings = FAST, *, page_url: str = ""
+) -> AccountService:
     services = AccountServices(
-        harness.store, harness.engine, harness.clock, harness.engine.worker, profiles=("default", "quiet")
+        harness.store,
+        harness.engine,
+        harness.clock,
+        harness.engine.worker,
+        profiles=("default", "quiet"),
+        page_url=page_url,
     )
     return AccountService(platform.account, platform, admit, settings, services)
 

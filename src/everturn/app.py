@@ -143,7 +143,13 @@ def open_gateway(app: App) -> GatewayAccounts:
     command or an embedding program that ends soon must not take messages."""
     profiles = tuple(app.config.profiles.names)
     delivery = AccountServices(
-        app.store, app.engine, app.clock, app.engine.worker, models=app.models, profiles=profiles
+        app.store,
+        app.engine,
+        app.clock,
+        app.engine.worker,
+        models=app.models,
+        profiles=profiles,
+        page_url=app.config.web.public_url,
     )
     settings = AccountSettings(age_max_s=app.config.delivery.age_max_s)
     kept = BookServices(app.store, app.secrets, app.environ, app.clock, LOCAL_OWNER)

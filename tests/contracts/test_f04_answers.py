@@ -53,7 +53,9 @@ class Chat(FakePlatform):
 
 
 @asynccontextmanager
-async def asking(store: Store, platform: Chat, *script: Any) -> AsyncIterator[tuple[Harness, FakeTool]]:
+async def asking(
+    store: Store, platform: Chat, *script: Any, page_url: str = ""
+) -> AsyncIterator[tuple[Harness, FakeTool]]:
     pay = FakeTool("pay", "paid")
 
     async def choose(call: ToolCall, emit: Emit) -> ToolResult | ToolQuestion:
@@ -62,7 +64,7 @@ async def asking(store: Store, platform: Chat, *script: Any) -> AsyncIterator[tu
     tools, rules = [pay, FakeTool("choose", choose)], {"pay": Verdict.ASK}
     async with (
         open_harness(store, *script, tools=tools, rules=rules, clock=SystemClock()) as harness,
-        serving(service_of(harness, platform)),
+        serving(service_of(harness, platform, page_url=page_url)),
     ):
         platform.say("u1", "go on")
         yield harness, pay
@@ -82,10 +84,21 @@ async def test_f04_a_call_is_shown_whole_and_allowed_by_a_button(store: Store) -
         assert platform.labels() == ["Allow once", "Deny"]
         platform.press_label("p1", "Allow once")
         await arrival(platform, "it is paid")
-        await arrival(platform, "Allowed in Fake at")
+        assert (await arrival(platform, "Allowed in Fake at")).endswith(": `pay`")
         assert len(pay.calls) == 1
     assert not any("bob" in text for text in platform.texts()), "the question has become one line"
     assert all(not part.body.buttons for part in platform.arrived)
+
+
+async def test_f04_a_question_links_to_its_session_on_the_page(store: Store) -> None:
+    platform = Chat(features=RICH)
+    async with asking(store, platform, CALL, Say("then not"), page_url="https://agent.example.org/") as _:
+        await arrival(platform, "bob")
+        (session,) = (await store.sessions.list(OWNER)).items
+        *_, link = platform.arrived[-1].body.buttons
+        assert (link.label, link.url) == ("Open", f"https://agent.example.org/#/s/{session.id}")
+        platform.press_label("p1", "Deny")
+        await arrival(platform, "then not")
 
 
 async def test_f04_a_denied_call_does_not_run_and_a_member_cannot_answer(store: Store) -> None:

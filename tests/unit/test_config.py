@@ -91,6 +91,9 @@ def test_tables_reach_their_rooms(tmp_path: Path) -> None:
         ("[engine.cache]\nagents_max = 'few'\n", 2, "engine.cache.agents_max"),
         ("[server]\n\ntrusted_proxies = ['10.0.0.0/33']\n", 3, "server.trusted_proxies"),
         ("[server]\nbase_path = 'http://x/y'\n", 2, "server.base_path"),
+        ("[server]\npublic_url = 'http://localhost:8420'\n", 2, "server.public_url"),
+        ("[server]\npublic_url = 'agent.example.org'\n", 2, "server.public_url"),
+        ("[server]\npublic_url = 'http://[::1/'\n", 2, "server.public_url"),
         ("[store]\nlease_s = true\n", 2, "store.lease_s"),
         ("[profiles.ops]\ntools = ['no_such_tool']\n", 2, "profiles.ops.tools"),
         ("[gateway.Ops]\nplatform = 'webhook'\n", 1, "gateway.Ops"),
@@ -187,6 +190,12 @@ def test_proxies_and_base_path_are_taken_as_people_write_them(tmp_path: Path) ->
     environ = {"EVERTURN_TRUSTED_PROXIES": "127.0.0.1, 10.0.0.0/8 ::1", "EVERTURN_BASE_PATH": "agent/v1.2/"}
     web = read_config(tmp_path, environ).web
     assert (web.trusted_proxies, web.root) == (("127.0.0.1", "10.0.0.0/8", "::1"), "/agent/v1.2")
+
+
+@pytest.mark.parametrize("address", ["https://agent.example.org/everturn", "http://10.0.0.7:8420", ""])
+def test_an_address_for_links_in_chats_can_be_opened_from_elsewhere(tmp_path: Path, address: str) -> None:
+    web = read_config(write(tmp_path, f"[server]\npublic_url = '{address}'\n"), {}).web
+    assert web.public_url == address
 
 
 def test_a_file_that_is_not_toml_is_reported(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ _SHOWN = frozenset(
         "server.host",
         "server.hosts",
         "server.password",
+        "server.public_url",
         "server.trusted_proxies",
         "store.direct_url",
     }

@@ -97,7 +97,7 @@ class Questions:
 
     def _open_button(self, ask: Ask) -> tuple[Button, ...]:
         url = self._context.services.page_url
-        return (Button("Open", url=f"{url.rstrip('/')}/s/{ask.session_id}"),) if url else ()
+        return (Button("Open", url=f"{url.rstrip('/')}/#/s/{ask.session_id}"),) if url else ()
 
     async def _store_call(self, due: AskDue, call: str) -> str:
         files = self._context.services.store.files
@@ -194,4 +194,5 @@ def answered_line(ask: Ask) -> str:
     default = "Allowed" if ask.topic is AskTopic.APPROVAL else f"Answered: {(ask.answer or '')[:200]}"
     by = ask.by or ""
     place = by.removeprefix("chat:").capitalize() if by.startswith("chat:") else "the browser"
-    return f"*{words.get(ask.answer or '', default)} in {place} at {when}.*"
+    call = f": `{ask.name}`" if ask.topic is AskTopic.APPROVAL and ask.name else ""
+    return f"*{words.get(ask.answer or '', default)} in {place} at {when}*{call}"

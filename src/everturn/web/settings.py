@@ -6,6 +6,7 @@ import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +27,10 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[int, Meta(description="Port to listen on; 0 picks a free one.")] = 8420
     base_path: Annotated[
         str, Meta(description="Path under which a reverse proxy serves Everturn, such as /everturn.")
+    ] = ""
+    public_url: Annotated[
+        str,
+        Meta(description="Where others reach the page, such as https://agent.example.org; chats link to it."),
     ] = ""
     hosts: Annotated[
         tuple[str, ...],
@@ -98,8 +103,26 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
                 key="base_path",
             )
 
+        if self.public_url and not _is_public(self.public_url):
+            raise Invalid(
+                f"The public address {self.public_url!r} cannot be opened from elsewhere.",
+                hint="Like https://agent.example.org: the page's whole address, with a host others know.",
+                key="public_url",
+            )
+
     @property
     def root(self) -> str:
         """The base path without its last slash: empty, or ``/something``."""
         trimmed = self.base_path.strip("/")
         return f"/{trimmed}" if trimmed else ""
+
+
+def _is_public(address: str) -> bool:
+    """False for what a chat on another device could not open. Telegram refuses messages with such a link."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    host = parts.hostname or ""
+    is_local = host == "localhost" or host.startswith("127.") or host == "::1" or not re.search(r"[.:]", host)
+    return parts.scheme in ("http", "https") and not is_local and not parts.query and not parts.fragment
