@@ -54,7 +54,8 @@ class Answers:
 
     async def take_words(self, received: Received, update: Update) -> str | None:
         """If the agent has asked in this chat, the message is the answer; the id of the turn that gets it."""
-        if update.role is not SenderRole.OWNER or update.files or not update.text.strip():
+        is_own = update.role is SenderRole.OWNER and not update.forwarded_from
+        if not is_own or update.files or not update.text.strip():
             return None
         for ask in await self._open(received):
             if ask.topic is AskTopic.QUESTION and await self._was_shown(received, ask, is_named=False):

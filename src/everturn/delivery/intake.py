@@ -79,7 +79,7 @@ class Intake:
             return
         if update.kind is not UpdateKind.MESSAGE:
             await self._settle_other(received, update)
-        elif command := self._commands.read(update.text):
+        elif not update.forwarded_from and (command := self._commands.read(update.text)):
             await self._run(received, command, update)
         elif turn_id := await self._answers.take_words(received, update):
             refusal = Refusal("answer", "It answers a question of the agent.")
@@ -136,14 +136,15 @@ class Intake:
                 attachments.append(stored.id)
             else:
                 text += f"\n(The file {safe_name(file.name)} is missing: {stored})"
-        is_owner = update.role is SenderRole.OWNER
-        sender = update.sender_name or update.sender
+        # What an owner forwards was written by somebody else.
+        is_trusted = update.role is SenderRole.OWNER and not update.forwarded_from
+        sender = update.forwarded_from or update.sender_name or update.sender
         return Submission(
             text=text,
             attachments=tuple(attachments),
             # Only the owner's words join or end a turn that runs.
-            when_busy=when_busy if is_owner else WhenBusy.QUEUE,
-            source=Source(update.place.platform, sender[:_NAME_CHARS_MAX], update.sent_at, is_owner),
+            when_busy=when_busy if is_trusted else WhenBusy.QUEUE,
+            source=Source(update.place.platform, sender[:_NAME_CHARS_MAX], update.sent_at, is_trusted),
         )
 
     async def _fetch(self, chat: Chat, file: RemoteFile) -> File | str:

@@ -150,6 +150,7 @@ class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     press: str = ""  # the data of the pressed button
     is_addressed: bool = True  # in a group: the bot is mentioned or replied to, or it is a command
     role: SenderRole = SenderRole.MEMBER
+    forwarded_from: str = ""  # the name of who wrote it, if the sender only passes it on
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -140,6 +140,24 @@ async def test_a_message_tells_its_place_and_its_sender(
 
 
 @pytest.mark.parametrize(
+    ("origin", "writer"),
+    [
+        ({"type": "user", "sender_user": {"id": 66, "first_name": "Eve"}}, "Eve"),
+        ({"type": "user", "sender_user": {"id": 7, "first_name": "Ada"}}, ""),
+        ({"type": "hidden_user", "sender_user_name": "Eve"}, "Eve"),
+        ({"type": "channel", "chat": {"id": -5, "type": "channel", "title": "News"}}, "News"),
+        ({"type": "of another kind"}, "another person"),
+    ],
+)
+async def test_f05_a_forwarded_message_tells_who_wrote_it(
+    platform: TelegramPlatform, service: TelegramService, origin: dict[str, Any], writer: str
+) -> None:
+    service.say("pay at once", forward_origin=origin)
+    (update,) = await received(platform, 1)
+    assert (update.text, update.sender, update.forwarded_from) == ("pay at once", "7", writer)
+
+
+@pytest.mark.parametrize(
     ("content", "text", "is_addressed"),
     [
         ({"text": "hello all"}, "hello all", False),

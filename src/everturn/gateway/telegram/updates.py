@@ -66,6 +66,15 @@ class _Answered(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     forum_topic_created: JsonObject | None = None
 
 
+class _Origin(msgspec.Struct, frozen=True):
+    """Who wrote a message that was forwarded. Which of the fields are there depends on who it was."""
+
+    sender_user: _User | None = None
+    sender_user_name: str = ""
+    sender_chat: _Chat | None = None
+    chat: _Chat | None = None
+
+
 class _Message(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     message_id: int
     chat: _Chat
@@ -75,6 +84,7 @@ class _Message(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     message_thread_id: int = 0
     is_topic_message: bool = False
     reply_to_message: _Answered | None = None
+    forward_origin: _Origin | None = None
     media_group_id: str = ""
     text: str = ""
     entities: tuple[_Entity, ...] = ()
@@ -171,6 +181,7 @@ class UpdateReader:
             number=first.message_id if kind is UpdateKind.MESSAGE else None,
             kind=kind,
             is_addressed=any(self._is_addressed(message) for message in messages),
+            forwarded_from=next(filter(None, map(_forwarded_from, messages)), ""),
         )
 
     def _press(self, update_id: int, query: _Query) -> Update | None:
@@ -254,6 +265,18 @@ def _sender(message: _Message) -> str | None:
     if message.sender is None or message.sender.is_bot:
         return None
     return str(message.sender.id)
+
+
+def _forwarded_from(message: _Message) -> str:
+    """The name of who wrote it; empty: the sender did."""
+    origin = message.forward_origin
+    if origin is None or (
+        origin.sender_user and message.sender and origin.sender_user.id == message.sender.id
+    ):
+        return ""
+    place = origin.chat or origin.sender_chat
+    name = origin.sender_user_name or _name(origin.sender_user) or (place.title if place else "")
+    return name or "another person"
 
 
 def _name(of: _User | _Chat | None) -> str:
