@@ -535,6 +535,7 @@ const english = {
   restoreLead: "This is what changes. The version of now stays in the file's history.",
   restoreWhenDone: "Possible when the answer is finished",
   restoredFile: (name: string) => `${name} was restored.`,
+  notRestored: (name: string, why: string) => `${name} was not restored and is as before. ${why}`,
   alreadyRestored: (name: string) => `${name} is already as it was then.`,
   // files of a call in doubt
   doubtChanged: "Changed on disk since the last step",

@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
-import { Api } from "../src/api/client";
+import { Api, Away, Problem } from "../src/api/client";
 import { SessionFiles } from "../src/app/session-files.svelte";
 import { fileWords } from "../src/file-words";
 
@@ -8,6 +8,7 @@ class Workspace {
   readonly files = new Map<string, string>();
   isAway = false;
   isUnreadable = false;
+  isDamaged = false;
 
   answer(url: URL, init: RequestInit): Response {
     const path = url.searchParams.get("path") ?? "";
@@ -18,6 +19,8 @@ class Workspace {
       if (this.isUnreadable) return problem(500, "file_unreadable");
       return new Response(there, { headers: { etag: `"${there.replace("\0", "0")}"`, "content-length": String(there.length) } });
     }
+    if (url.pathname.endsWith("/diff") && this.isAway) return problem(503, "storage_away");
+    if (url.pathname.endsWith("/diff") && this.isDamaged) return problem(503, "blob_damaged");
     if (url.pathname.endsWith("/diff")) return Response.json({ changes: [], total: 0 });
     const inside = [...this.files.keys()].filter((file) => !path || file.startsWith(`${path}/`));
     return Response.json({ path, is_cut: false, files: inside.map((file) => ({ path: file, name: file, kind: "file", size: 1, modified_at: 1 })) });
@@ -44,6 +47,15 @@ beforeEach(() => {
   workspace = new Workspace();
   vi.stubGlobal("fetch", (url: string, init: RequestInit) => Promise.resolve(workspace.answer(new URL(url), init)));
   files = new SessionFiles("ses_1", new Api("http://here/"));
+});
+
+describe("comparing", () => {
+  it("tells damaged bytes from a server that cannot be reached", async () => {
+    workspace.isDamaged = true;
+    await expect(files.api.diff("a.txt", "before", "now")).rejects.toSatisfy((error) => error instanceof Problem && error.code === "blob_damaged");
+    workspace.isAway = true;
+    await expect(files.api.diff("a.txt", "before", "now")).rejects.toBeInstanceOf(Away);
+  });
 });
 
 describe("editing a file", () => {

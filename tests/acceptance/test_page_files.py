@@ -206,6 +206,34 @@ def members(path: Path) -> dict[str, str]:
         return {name: archive.read(name).decode() for name in archive.namelist() if not name.endswith("/")}
 
 
+async def test_a_damaged_version_is_said_to_be_damaged_and_is_not_restored(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on(
+            "first", [Tool("write_file", {"path": "a.txt", "content": "as it was\n"})], ["Done."]
+        )
+        house.provider.on(
+            "second", [Tool("write_file", {"path": "a.txt", "content": "as it is\n"})], ["Done."]
+        )
+        page = await house.open()
+        for number, text in enumerate(("first", "second"), 1):
+            await say(page, text)
+            await expect(page.locator(DONE)).to_have_count(number)
+        [pack] = [pack for pack in (data_dir / "blobs").iterdir() if b"as it was" in pack.read_bytes()]
+        pack.write_bytes(pack.read_bytes().replace(b"as it was", b"AS IT WAS"))
+
+        await page.locator(".bar").get_by_label("Files").click()
+        panel = page.get_by_role("complementary", name="Files")
+        await panel.locator('[data-path="a.txt"]').click()
+        await panel.get_by_role("button", name="Compare 1 and 2").click()
+        await expect(panel.get_by_role("alert")).to_contain_text("can't be read")
+        await panel.get_by_role("button", name="Restore turn 1").click()
+        sheet = page.get_by_role("dialog")
+        await sheet.get_by_role("button", name="Restore").click()
+        await expect(sheet).to_contain_text("a.txt was not restored and is as before.")
+        [folder] = (data_dir / "workspaces").iterdir()
+        assert (folder / "a.txt").read_text() == "as it is\n"
+
+
 async def test_what_changed_is_marked_and_compared(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await house.open()

@@ -112,10 +112,13 @@ export class Api {
     const fields = (body ?? {}) as { code?: string; detail?: string; title?: string; hint?: string; retry_after_s?: number };
     if (status === 401) this.onSignedOut(fields.code === "access_needed" ? "token" : "password");
     // The server is starting, stopping or behind a proxy that lost it: the same request can be tried again.
-    if (status === 502 || status === 503 || status === 504) return new Away(fields.detail ?? `HTTP ${status}`, status);
+    if ((status === 502 || status === 503 || status === 504) && !damageCodes.has(fields.code ?? "")) return new Away(fields.detail ?? `HTTP ${status}`, status);
     return new Problem(status, fields.code ?? "error", fields.detail ?? fields.title ?? `HTTP ${status}`, fields.hint ?? "", fields.retry_after_s);
   }
 }
+
+/** Stored bytes are damaged or gone. The server can be reached, and asking again does not help. */
+export const damageCodes: ReadonlySet<string> = new Set(["blob_damaged", "blob_missing", "file_missing", "tree_unreadable"]);
 
 /** A key that no other request has. `randomUUID` does not exist on plain HTTP; this does. */
 export function freshKey(): string {

@@ -41,6 +41,7 @@ export type FileChange = Schemas["ComparedFile"];
 export type FileVersion = Schemas["FileVersion"];
 export type FileHistory = Schemas["FileHistory"];
 export type FilesDiff = Schemas["FilesDiff"];
+export type KeptFile = Schemas["KeptFile"];
 export type FilesInDoubt = Schemas["FilesInDoubt"];
 export interface FileChanges {
   changes: FileChange[];
