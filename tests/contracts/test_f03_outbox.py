@@ -258,6 +258,16 @@ async def test_f03_a_lease_that_was_given_up_is_free_and_one_that_is_held_is_giv
     assert taken.epoch > lease.epoch
 
 
+async def test_f03_what_a_worker_was_sending_when_it_begins_anew_is_unknown(store: Store) -> None:
+    accepted = await arrive(store, "u1")
+    await reply(store, accepted, "good morning")
+    (owed,) = await due(store)
+    await record(store, owed, "good morning")
+    await claim_parts(store, await lease_of(store))
+    await store.delivery.leases.take(ACCOUNT, WORKER)  # its service failed, and could not release the lease
+    assert await states(store, accepted.turn.id) == [P.UNKNOWN]
+
+
 async def test_f03_one_of_many_workers_takes_an_account(store: Store, open_another: OpenAnother) -> None:
     other = await open_another()
     workers = {WORKER: store, OTHER: other}

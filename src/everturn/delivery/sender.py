@@ -4,7 +4,7 @@ fate."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 import anyio.abc
@@ -16,7 +16,14 @@ from everturn.delivery.pace import Pace
 from everturn.delivery.traces import is_unexpected
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import AccountLease, OutgoingPart, WhenUnknown
-from everturn.domain.errors import FileMissing, NotFound, PlatformBusy, PlatformRefused, Retry
+from everturn.domain.errors import (
+    FileMissing,
+    NotFound,
+    OutcomeUnknown,
+    PlatformBusy,
+    PlatformRefused,
+    Retry,
+)
 from everturn.domain.probe import Moment
 
 _log = logging.getLogger("everturn.delivery")
@@ -32,7 +39,8 @@ class Sender:
         self._clock = context.clock
         self._probe = context.services.probe
         self._pace = Pace(context.clock, context.platform.limits.per_s_max)
-        self._sending = 0
+        self._sending: set[str] = set()  # ids of parts
+        self._may_hold_more = False  # the outcome of a claim is unknown: parts may be ours that no task sends
         self._bell = context.outgoing
 
     async def run(self) -> None:
@@ -50,14 +58,24 @@ class Sender:
     async def send_due(self, group: anyio.abc.TaskGroup) -> int:
         """Start sending what can be sent now; how many parts that is."""
         await self._outbox.settle_unknown(self._lease, self._when_unknown())
+        if self._may_hold_more:
+            await self._outbox.put_back_unsent(self._lease, self._sending)
+            self._may_hold_more = False
         # Claimed is as good as sent if this process dies now: so no more are claimed than may leave at once.
-        free = min(self._settings.sends_at_once_max - self._sending, self._pace.allowed())
-        parts = await self._outbox.claim(self._lease, limit=free) if free > 0 else []
+        free = min(self._settings.sends_at_once_max - len(self._sending), self._pace.allowed())
+        parts = await self._claim(free) if free > 0 else []
         for part in parts:
             self._pace.spend()
-            self._sending += 1
+            self._sending.add(part.id)
             group.start_soon(self._send, part, name=f"send {part.id}")
         return len(parts)
+
+    async def _claim(self, limit: int) -> Sequence[OutgoingPart]:
+        try:
+            return await self._outbox.claim(self._lease, limit=limit)
+        except OutcomeUnknown:
+            self._may_hold_more = True
+            raise
 
     def _when_unknown(self) -> WhenUnknown:
         return WhenUnknown.RESEND if self._platform.promises.deduplicates else self._settings.when_unknown
@@ -69,7 +87,7 @@ class Sender:
             try:
                 await self._send_part(part)
             finally:
-                self._sending -= 1
+                self._sending.discard(part.id)
                 self._bell.ring()
 
     async def _send_part(self, part: OutgoingPart) -> None:

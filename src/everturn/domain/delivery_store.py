@@ -5,7 +5,7 @@ As everywhere in the store, each write is one transaction and is durable when it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from everturn.domain.delivery import (
@@ -92,7 +92,7 @@ class AccountLeases(Protocol):
         """The right to send for the account; None if another living worker has it.
 
         The parts that a former worker was sending become unknown in the same transaction. A worker that has
-        the lease is given it again.
+        the lease is given it again: it begins anew, and what it was sending is unknown as well.
         """
         ...
 
@@ -155,6 +155,11 @@ class Outbox(Protocol):
 
     async def put_back(self, lease: AccountLease, part_id: str, error: str, *, retry_at: int) -> None:
         """The platform certainly did not take the part: send it again from ``retry_at`` on."""
+        ...
+
+    async def put_back_unsent(self, lease: AccountLease, sending: Collection[str]) -> int:
+        """Put back the parts that were claimed under this lease and are not being sent; how many there were.
+        ``sending``: the ids of those that are."""
         ...
 
     async def mark_unknown(self, lease: AccountLease, part_id: str, error: str) -> None:

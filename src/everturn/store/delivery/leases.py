@@ -51,6 +51,8 @@ def _take(tx: Tx, account: str, worker: str) -> Script[AccountLease | None]:
     yield from _lock(tx, account)
     found = yield from LEASE.only(account)
     if found.worker == worker:
+        # It serves the account anew, after its last service could not release the lease.
+        yield q("parts_lost", account, _SENDER_GONE, tx.now)  # guard: f03
         return AccountLease(account, worker, found.epoch)
     if found.is_alive:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -30,6 +30,7 @@ from everturn.store.scripts.queries.delivery import (
     PARTS_CLAIMABLE,
     PARTS_FOR_PEOPLE,
     PARTS_OF_TURN,
+    PARTS_SENDING,
     PARTS_UNKNOWN,
     OutgoingColumns,
 )
@@ -40,6 +41,7 @@ FOR_PEOPLE_MAX = 200
 AGAIN_MS = 24 * 3600 * 1000  # how long a part is tried that a person sends again
 AGAIN_PAUSE_MAX_MS = 300_000
 ERROR_CHARS_MAX = 500
+_NEVER_SENT = "The database did not say that it could be sent."
 _TOO_OLD = "It could not be sent in time."
 _part = msgspec.json.Decoder(NewPart)
 
@@ -87,6 +89,9 @@ class Outbox:
 
     async def put_back(self, lease: AccountLease, part_id: str, error: str, *, retry_at: int) -> None:
         await self._db.write(_not_sent, lease, part_id, PartState.WAITING, error, retry_at)
+
+    async def put_back_unsent(self, lease: AccountLease, sending: Collection[str]) -> int:
+        return await self._db.write(_put_back_unsent, lease, frozenset(sending))
 
     async def mark_unknown(self, lease: AccountLease, part_id: str, error: str) -> None:
         await self._db.write(_not_sent, lease, part_id, PartState.UNKNOWN, error, 0)
@@ -148,6 +153,15 @@ def _not_sent(
 ) -> Script[None]:
     yield from lock_lease(tx, lease)
     yield q("part_not_sent", part_id, lease.epoch, state.value, error[:ERROR_CHARS_MAX], retry_at, tx.now)
+
+
+def _put_back_unsent(tx: Tx, lease: AccountLease, sending: frozenset[str]) -> Script[int]:
+    yield from lock_lease(tx, lease)
+    found = set((yield from PARTS_SENDING.all(lease.account, lease.epoch))) - sending
+    for part_id in sorted(found):
+        state = PartState.WAITING.value
+        yield q("part_not_sent", part_id, lease.epoch, state, _NEVER_SENT, tx.now, tx.now)
+    return len(found)
 
 
 def _send_as_new(tx: Tx, lease: AccountLease, part: OutgoingPart) -> Script[None]:

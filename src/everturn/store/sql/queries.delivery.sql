@@ -209,6 +209,9 @@ UPDATE outbox_parts SET state = 'unknown', error = $2, changed_at = $3 WHERE acc
 UPDATE outbox_parts SET state = 'waiting', body = $3, next_at = $4, changed_at = $4
 WHERE id = $1 AND epoch = $2 AND state = 'sending'
 
+-- name: parts_sending
+SELECT id FROM outbox_parts WHERE account = $1 AND epoch = $2 AND state = 'sending'
+
 -- name: parts_unknown
 SELECT part_no, is_repeat, attempts, body FROM outbox_parts WHERE account = $1 AND state = 'unknown' ORDER BY part_no
 

@@ -140,6 +140,7 @@ DELIVERY_TOTALS: Select[[], DeliveryTotalsColumns] = Select("delivery_totals", D
 TURN_NUMBERS_BY_ID: Select[[str], TurnNumbers] = Select("turn_numbers_by_id", TurnNumbers)
 PARTS_CLAIMABLE: SelectValue[[str, int, int], int] = SelectValue("parts_claimable")
 PART_OUTGOING: Select[[int], OutgoingColumns] = Select("part_outgoing", OutgoingColumns)
+PARTS_SENDING: SelectValue[[str, int], str] = SelectValue("parts_sending")
 PARTS_UNKNOWN: Select[[str], UnknownPart] = Select("parts_unknown", UnknownPart)
 PART: Select[[str, str], PartColumns] = Select("part_get", PartColumns)
 PARTS_OF_TURN: Select[[int], PartColumns] = Select("parts_of_turn", PartColumns)
