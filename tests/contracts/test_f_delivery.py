@@ -9,8 +9,18 @@ import msgspec
 import pytest
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.delivery import NewPart, PartState, RemoteFile, WhenUnknown
-from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.domain.delivery import (
+    AccountLease,
+    ChatKind,
+    ChatPlace,
+    NewPart,
+    OutgoingPart,
+    PartState,
+    RemoteFile,
+    Update,
+    WhenUnknown,
+)
+from everturn.domain.errors import OutcomeUnknown, PlatformBusy, PlatformRefused
 from everturn.domain.messages import Attachment
 from everturn.domain.platform import Deliver, FindSeen
 from everturn.domain.store_values import Submission
@@ -208,6 +218,47 @@ async def test_f03_a_part_whose_sender_died_is_sent_once_more_and_marked(
         ("hello", False),
         ("hello", True),
     ]
+
+
+async def test_f03_parts_of_a_claim_whose_outcome_is_unknown_are_sent_once_and_not_marked(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = store.delivery.outbox
+    claim = outbox.claim
+    lost: list[OutgoingPart] = []
+
+    async def lose_answer(lease: AccountLease, *, limit: int) -> list[OutgoingPart]:
+        parts = await claim(lease, limit=limit)
+        if parts and not lost:
+            lost.extend(parts)
+            raise OutcomeUnknown("The connection was lost during the commit.")
+        return parts
+
+    monkeypatch.setattr(outbox, "claim", lose_answer)
+    platform = FakePlatform()
+    async with answering(store, platform, Say("first"), Say("second")):
+        platform.say("u1")
+        await arrived(platform, 1)
+        platform.say("u2")
+        await arrived(platform, 2)
+    assert lost
+    assert [(part.body.text, part.is_repeat) for part in platform.arrived] == [
+        ("first", False),
+        ("second", False),
+    ]
+
+
+async def test_f01_half_a_character_does_not_stop_the_updates_after_it(store: Store) -> None:
+    platform = FakePlatform()
+    half = "half \ud83d"
+    place = ChatPlace(platform.account, platform.name, ChatKind.DIRECT, "42")
+    async with answering(store, platform, Say("first"), Say("second")):
+        file = RemoteFile("ref-1", half)
+        platform.deliver_later(Update("u1", place, "ada", half, (file,), sender_name=half, chat_title=half))
+        await arrived(platform, 1)
+        platform.say("u2")
+        await arrived(platform, 2)
+    assert platform.texts() == ["first", "second"]
 
 
 async def test_f07_a_chat_and_a_platform_that_hang_delay_no_other(store: Store) -> None:

@@ -77,7 +77,7 @@ class AccountService:
         inbox = self._services.store.delivery.inbox
         # A pairing code is not a message to the agent, and not stored.
         text = PAIRED if admission.is_paired_now else update.text
-        admitted = msgspec.structs.replace(update, role=admission.role, text=text)
+        admitted = msgspec.structs.replace(_storable(update), role=admission.role, text=_clean(text))
         try:
             received = await inbox.receive(admission.owner, admitted, profile=admission.profile)
         except Denied:
@@ -163,3 +163,19 @@ class AccountService:
         before, self.last_error = self.last_error, str(error) or type(error).__name__
         self.last_error_at = self._services.clock.now_ms()
         return self.last_error != before
+
+
+def _storable(update: Update) -> Update:
+    """Without halves of characters in the words that people choose. No store takes them, and the platform
+    would deliver the update again and again, and nothing after it."""
+    files = tuple(msgspec.structs.replace(file, name=_clean(file.name)) for file in update.files)
+    return msgspec.structs.replace(
+        update,
+        sender_name=_clean(update.sender_name),
+        chat_title=_clean(update.chat_title),
+        files=files,
+    )
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
