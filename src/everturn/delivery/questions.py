@@ -69,24 +69,24 @@ class Questions:
     async def _question_parts(self, due: AskDue) -> list[NewPart]:
         ask, has_files = due.ask, self._context.platform.features.files
         call = call_text(ask)
-        whole = self._rendered(ask, call, is_whole=True)
+        whole = self._render_question(ask, call, is_whole=True)
         if len(whole) == 1:
             return whole
         if call and has_files:
             file = NewPart(file_id=await self._store_call(due, call))
-            question = self._rendered(ask, "", is_whole=True)
+            question = self._render_question(ask, "", is_whole=True)
             return [file, *question]
-        return self._rendered(ask, "", is_whole=not call)
+        return self._render_question(ask, "", is_whole=not call)
 
-    def _rendered(self, ask: Ask, call: str, *, is_whole: bool) -> list[NewPart]:
+    def _render_question(self, ask: Ask, call: str, *, is_whole: bool) -> list[NewPart]:
         """The question, with the buttons below its last part."""
         has_buttons = self._context.platform.features.buttons
         lines = [ask.text or f"May {ask.name} run?"]
         if call:
-            lines.append(_fenced(call))
+            lines.append(_fence(call))
         if not is_whole:
             lines.append("*The whole call does not fit here. Open it in the browser to allow it.*")
-        options = offered(ask, is_whole=is_whole)
+        options = list_options(ask, is_whole=is_whole)
         if not has_buttons:
             lines.append(_typed_answers(ask, options))
         parts = list(render_parts(self._context.platform, "\n\n".join(lines)))
@@ -138,7 +138,7 @@ def _visible(char: str) -> str:
     return json.dumps(char)[1:-1]
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     runs = [len(run) for run in "".join(c if c == "`" else " " for c in text).split()]
     fence = "`" * max([3, *(length + 1 for length in runs)])
     return f"{fence}\n{text}\n{fence}"
@@ -156,7 +156,7 @@ def answers_of(ask: Ask) -> list[tuple[str, str]]:
     return [(choice[:_LABEL_CHARS_MAX], choice) for choice in ask.choices]
 
 
-def offered(ask: Ask, *, is_whole: bool) -> list[tuple[int, str]]:
+def list_options(ask: Ask, *, is_whole: bool) -> list[tuple[int, str]]:
     """Number and label of the answers. Without the whole call, it can only be denied."""
     found = list(enumerate(answers_of(ask)))
     if not is_whole and ask.topic is AskTopic.DOUBT:

@@ -163,7 +163,7 @@ class Outbox(Protocol):
         ...
 
     async def mark_unknown(self, lease: AccountLease, part_id: str, error: str) -> None:
-        """Nobody knows whether the part arrived."""
+        """The part may or may not have arrived."""
         ...
 
     async def give_up(self, lease: AccountLease, part_id: str, error: str) -> None:

@@ -211,7 +211,7 @@ class Denied(Refused):
 
 
 class HookDenied(Refused):
-    """A posted update was not stored. It does not say why: whoever posted it is not known."""
+    """A posted update was not stored. It does not say why: its sender is not known."""
 
     code = "hook_denied"
     status = 401

@@ -135,7 +135,7 @@ class AccountBook:
         before = await self.get(name)
         if changes:
             self._refuse_configured(name)
-        setup = _changed(before.setup, changes)
+        setup = _apply_changes(before.setup, changes)
         merged = {key: text for key, text in {**before.secrets, **secrets}.items() if text}
         # Who may talk can be changed also while the platform is away.
         if setup.enabled and (secrets or "options" in changes):
@@ -242,7 +242,7 @@ def _read_record(name: str, table: JsonObject) -> AccountSetup | None:
         return None
 
 
-def _changed(setup: AccountSetup, changes: Mapping[str, object]) -> AccountSetup:
+def _apply_changes(setup: AccountSetup, changes: Mapping[str, object]) -> AccountSetup:
     try:
         return msgspec.convert({**msgspec.to_builtins(setup), **changes}, AccountSetup)
     except msgspec.ValidationError as error:

@@ -32,7 +32,7 @@ def write_block(block: Block, dialect: Dialect) -> str:
 # --- runs ------------------------------------------------------------------------------------------
 
 
-def _wrapped(run: Run, text: str, signs: Mapping[Style, tuple[str, str]]) -> str:
+def _wrap(run: Run, text: str, signs: Mapping[Style, tuple[str, str]]) -> str:
     """The text between the signs of its styles. Spaces stay outside: ``* a*`` is no bold on any platform."""
     inner = text.strip()
     if not inner:
@@ -58,7 +58,7 @@ _DISCORD_SPECIAL: Final = re.compile(r"([\\*_~`|<>\[\]])|^(#{1,3} |-# |> )", re.
 def _telegram_run(run: Run) -> str:
     # Telegram allows nothing inside code: its other styles are left out.
     styles = {Style.CODE: _TAGS[Style.CODE]} if Style.CODE in run.styles else _TAGS
-    text = _wrapped(run, escape(run.text, quote=False), styles)
+    text = _wrap(run, escape(run.text, quote=False), styles)
     return f'<a href="{escape(run.link)}">{text}</a>' if run.link else text
 
 
@@ -68,8 +68,8 @@ def _slack_run(run: Run) -> str:
     if run.link:
         label = _slack_escape(run.text).replace("|", "¦").replace("\n", " ")
         address = _slack_escape(run.link).replace("|", "%7C")
-        return _wrapped(run, f"<{address}|{label}>", _SLACK_SIGNS)
-    return _wrapped(run, _slack_escape(run.text), _SLACK_SIGNS)
+        return _wrap(run, f"<{address}|{label}>", _SLACK_SIGNS)
+    return _wrap(run, _slack_escape(run.text), _SLACK_SIGNS)
 
 
 def _slack_escape(text: str) -> str:
@@ -80,7 +80,7 @@ def _discord_run(run: Run) -> str:
     if Style.CODE in run.styles:
         return _between_backticks(run, run.text)
     text = _DISCORD_SPECIAL.sub(r"\\\1\2", run.text)
-    text = _wrapped(run, text, _DISCORD_SIGNS)
+    text = _wrap(run, text, _DISCORD_SIGNS)
     return f"[{text}](<{run.link}>)" if run.link and ">" not in run.link else text
 
 
@@ -114,15 +114,15 @@ def _telegram_code(block: Block) -> str:
     return f"<pre>{text}</pre>"
 
 
-def _fenced(text: str, language: str = "") -> str:
+def _fence(text: str, language: str = "") -> str:
     """Three backticks in the code would end it: an invisible character keeps them apart."""
     return f"```{language}\n{text.replace('```', '`​`​`')}\n```"
 
 
 _CODE: Final[Mapping[Dialect, Callable[[Block], str]]] = {
     Dialect.TELEGRAM: _telegram_code,
-    Dialect.SLACK: lambda block: _fenced(_slack_escape(_content(block))),
-    Dialect.DISCORD: lambda block: _fenced(_content(block), block.language),
+    Dialect.SLACK: lambda block: _fence(_slack_escape(_content(block))),
+    Dialect.DISCORD: lambda block: _fence(_content(block), block.language),
     Dialect.PLAIN: lambda block: "\n".join("    " + line for line in _content(block).split("\n")),
 }
 _QUOTE: Final[Mapping[Dialect, Callable[[str], str]]] = {

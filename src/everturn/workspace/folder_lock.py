@@ -1,4 +1,4 @@
-"""One restore at a time in a folder, of all tasks and processes on this machine."""
+"""One arrival, save or restore at a time in a folder, of all tasks and processes on this machine."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class DiscordHttp(HTTPClient):
 
 
 @contextmanager
-def explained(*, is_harmless_twice: bool) -> Iterator[None]:
+def translate_errors(*, is_harmless_twice: bool) -> Iterator[None]:
     """Raise PlatformBusy, PlatformRefused or, if the outcome is unknown, ConnectionError."""
     try:
         yield
@@ -54,9 +54,9 @@ def explained(*, is_harmless_twice: bool) -> Iterator[None]:
     except LoginFailure:
         raise _wrong_token() from None
     except ConnectionClosed as error:
-        raise _closed(error.code) from None
+        raise _close_error(error.code) from None
     except HTTPException as error:
-        raise _answered(error, is_harmless_twice=is_harmless_twice) from None
+        raise _answer_error(error, is_harmless_twice=is_harmless_twice) from None
     except (ClientError, OSError, TimeoutError) as error:
         message = f"Discord cannot be reached, or did not answer ({type(error).__name__})."
         if is_harmless_twice or isinstance(error, ClientConnectorError):
@@ -64,7 +64,7 @@ def explained(*, is_harmless_twice: bool) -> Iterator[None]:
         raise ConnectionError(message) from None
 
 
-def _answered(error: HTTPException, *, is_harmless_twice: bool) -> Exception:
+def _answer_error(error: HTTPException, *, is_harmless_twice: bool) -> Exception:
     """What an answer with an error status means."""
     if error.status == HTTPStatus.UNAUTHORIZED:
         return _wrong_token()
@@ -78,7 +78,7 @@ def _answered(error: HTTPException, *, is_harmless_twice: bool) -> Exception:
     return PlatformRefused(f"Discord refused it: {reason}.")
 
 
-def _closed(code: int | None) -> Exception:
+def _close_error(code: int | None) -> Exception:
     """What the code means with which Discord closed the socket for good."""
     if code == _WRONG_TOKEN_CLOSE:
         return _wrong_token()

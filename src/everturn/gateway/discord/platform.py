@@ -32,7 +32,7 @@ from everturn.domain.errors import PlatformBusy, PlatformRefused
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.platform import Deliver, Features, FindSeen, Identity, Promises, SendLimits
 from everturn.gateway.dialects import Dialect
-from everturn.gateway.discord.client import DiscordHttp, TokenRefused, explained
+from everturn.gateway.discord.client import DiscordHttp, TokenRefused, translate_errors
 from everturn.gateway.discord.updates import UpdateReader
 from everturn.gateway.rendering import render
 
@@ -107,7 +107,7 @@ class DiscordPlatform:
             self._http = None
 
     async def identify(self) -> Identity:
-        with explained(is_harmless_twice=True):
+        with translate_errors(is_harmless_twice=True):
             http = await self._open()
             me = await http.request(Route("GET", "/users/@me"))
         return Identity(me["id"], me["username"], f"https://discord.com/users/{me['id']}")
@@ -131,7 +131,7 @@ class DiscordPlatform:
         reader = UpdateReader(self._account, await self.identify())
         while True:
             started = self._clock.monotonic()
-            with explained(is_harmless_twice=True):
+            with translate_errors(is_harmless_twice=True):
                 socket = await self._connect()
             try:
                 await self._follow(socket, reader, deliver)
@@ -173,7 +173,7 @@ class DiscordPlatform:
     async def _follow(self, socket: DiscordWebSocket, reader: UpdateReader, deliver: Deliver) -> None:
         """Deliver what the socket gives. Raises ReconnectWebSocket when it is closed."""
         while True:
-            with explained(is_harmless_twice=True):
+            with translate_errors(is_harmless_twice=True):
                 await socket.poll_event()
             while self._events:
                 await self._deliver(reader, *self._events[0], deliver)
@@ -220,7 +220,7 @@ class DiscordPlatform:
     async def _read_missed(self, chat: SeenChat, reader: UpdateReader, deliver: Deliver) -> None:
         after = chat.number
         for _ in range(_PAGES_MAX):
-            with explained(is_harmless_twice=True):
+            with translate_errors(is_harmless_twice=True):
                 route = Route("GET", "/channels/{channel_id}/messages", channel_id=chat.place.chat)
                 options = {"after": str(after), "limit": str(_PAGE_MAX)}
                 page: list[JsonObject] = await (await self._open()).request(route, params=options)
@@ -255,7 +255,7 @@ class DiscordPlatform:
         await self._call(chat, "PATCH", f"/{int(external_id)}", json=_body(body), is_harmless_twice=True)
 
     async def show_typing(self, chat: Chat) -> None:
-        with explained(is_harmless_twice=True):
+        with translate_errors(is_harmless_twice=True):
             route = Route("POST", "/channels/{channel_id}/typing", channel_id=chat.place.chat)
             await (await self._open()).request(route)
 
@@ -268,9 +268,9 @@ class DiscordPlatform:
         """Send or change a message of a chat; Discord's answer."""
         try:
             # Nothing was sent if this fails.
-            with explained(is_harmless_twice=True):
+            with translate_errors(is_harmless_twice=True):
                 http = await self._open()
-            with explained(is_harmless_twice=is_harmless_twice):
+            with translate_errors(is_harmless_twice=is_harmless_twice):
                 route = Route(method, f"/channels/{{channel_id}}/messages{path}", channel_id=chat.place.chat)
                 return await http.request(route, **content)
         except TokenRefused as error:
@@ -285,7 +285,7 @@ class DiscordPlatform:
             raise PlatformRefused(f"{file.name} is not on Discord's servers.")
         if (file.size or 0) > bytes_max:
             raise _too_large(file, bytes_max)
-        with explained(is_harmless_twice=True):
+        with translate_errors(is_harmless_twice=True):
             async with (
                 aiohttp.ClientSession() as session,
                 session.get(url, allow_redirects=False) as answer,

@@ -21,7 +21,7 @@ from everturn.gateway.mail.incoming import FileRef, Ignored, read_head, read_mai
 from everturn.gateway.mail.mailbox import Mailbox
 from everturn.gateway.mail.outgoing import message_id, write_mail
 from everturn.gateway.mail.settings import MailSettings
-from everturn.gateway.mail.submission import connected, submit
+from everturn.gateway.mail.submission import connect, submit
 
 MAIL_BYTES_MAX: Final = 35_000_000  # of a mail that is read as a whole
 AGE_MAX_S: Final = 7 * 24 * 3600  # older mails that are unread are left alone
@@ -50,7 +50,7 @@ class MailPlatform:
     async def identify(self) -> Identity:
         async with self._opened():
             pass
-        async with connected(self._settings, self._password, is_login_final=True):
+        async with connect(self._settings, self._password, is_login_final=True):
             address = self._settings.address
             return Identity(address, address, f"mailto:{address}")
 

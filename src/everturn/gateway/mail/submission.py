@@ -19,7 +19,7 @@ _NEEDS_LOGIN: Final = (530, 535, 538)
 async def submit(settings: MailSettings, password: str, recipient: str, mail: bytes) -> None:
     """Raises PlatformBusy if the server certainly did not take the mail, PlatformRefused if it never will.
     If the connection is lost once the mail is being sent, it raises another error: the outcome is unknown."""
-    async with connected(settings, password) as client:
+    async with connect(settings, password) as client:
         with_mail = f"{settings.smtp_host} did not take the mail"
         try:
             await client.mail(settings.address)
@@ -35,7 +35,7 @@ async def submit(settings: MailSettings, password: str, recipient: str, mail: by
 
 
 @asynccontextmanager
-async def connected(
+async def connect(
     settings: MailSettings, password: str, *, is_login_final: bool = False
 ) -> AsyncIterator[aiosmtplib.SMTP]:
     """A client that has signed in. ``is_login_final``: refuse a wrong password. A mail waits instead, for the

@@ -231,7 +231,7 @@ class SlackPlatform:
             raise _too_large(bytes_max)
         with _outcomes():
             found = (await self._web.files_info(file=file.ref))["file"]
-        url = self._checked(str(found.get("url_private_download") or found.get("url_private") or ""))
+        url = self._check_address(str(found.get("url_private_download") or found.get("url_private") or ""))
         headers = {"Authorization": f"Bearer {self._tokens.bot}"}
         try:
             async with (
@@ -243,7 +243,7 @@ class SlackPlatform:
         except aiohttp.ClientError as error:
             raise PlatformBusy(f"Slack did not give the file: {error}") from error
 
-    def _checked(self, url: str) -> str:
+    def _check_address(self, url: str) -> str:
         """The address of a file, if it is Slack's: the token goes with the request."""
         host, own = urlsplit(url), urlsplit(self._settings.api_url)
         is_slack = host.scheme == "https" and (host.hostname or "").endswith(".slack.com")

@@ -28,7 +28,7 @@ class TokenRefused(PlatformRefused):
 
 
 @contextmanager
-def explained(*, is_harmless_twice: bool) -> Iterator[None]:
+def translate_errors(*, is_harmless_twice: bool) -> Iterator[None]:
     """Raise PlatformBusy, PlatformRefused or, if the outcome is unknown, ConnectionError.
 
     ``is_harmless_twice``: whether it may be done again although it may have been done. Texts of the HTTP

@@ -35,7 +35,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
 from everturn.gateway.dialects import Dialect
 from everturn.gateway.rendering import render
-from everturn.gateway.telegram.failures import TokenRefused, explained
+from everturn.gateway.telegram.failures import TokenRefused, translate_errors
 from everturn.gateway.telegram.updates import ALLOWED, Incoming, UpdateReader, group_albums, read_incoming
 
 SECRETS: Final = ("token",)
@@ -121,7 +121,7 @@ class TelegramPlatform:
         await self._bot.session.close()
 
     async def identify(self) -> Identity:
-        with explained(is_harmless_twice=True):
+        with translate_errors(is_harmless_twice=True):
             me = await self._bot.get_me()
         return Identity(str(me.id), f"@{me.username}", f"https://t.me/{me.username}")
 
@@ -135,7 +135,7 @@ class TelegramPlatform:
             await self._poll(UpdateReader(self._account, me), deliver)
 
     async def _poll(self, reader: UpdateReader, deliver: Deliver) -> None:
-        with explained(is_harmless_twice=True):
+        with translate_errors(is_harmless_twice=True):
             await self._bot.delete_webhook(drop_pending_updates=False)
         offset: int | None = None
         while True:
@@ -159,7 +159,7 @@ class TelegramPlatform:
         return group_albums(batch)
 
     async def _updates(self, offset: int | None, timeout_s: int) -> list[Incoming]:
-        with explained(is_harmless_twice=True):
+        with translate_errors(is_harmless_twice=True):
             raw = await self._bot(
                 _GetUpdates(offset=offset, timeout=timeout_s), request_timeout=timeout_s + 15
             )
@@ -190,7 +190,7 @@ class TelegramPlatform:
 
     async def _receive_hooks(self, me: Identity) -> None:
         """Tell Telegram where to post; updates then come in through ``read_update``, on any worker."""
-        with explained(is_harmless_twice=True):
+        with translate_errors(is_harmless_twice=True):
             await self._bot.set_webhook(
                 self._settings.webhook_url,
                 allowed_updates=ALLOWED,
@@ -265,7 +265,7 @@ class TelegramPlatform:
         """Act in the chat, also if it has become a supergroup with another id."""
         name = chat.place.chat
         try:
-            with explained(is_harmless_twice=is_harmless_twice):
+            with translate_errors(is_harmless_twice=is_harmless_twice):
                 try:
                     return await act(self._moved.get(name, int(name)))
                 except TelegramMigrateToChat as moved:
@@ -323,7 +323,7 @@ class TelegramPlatform:
     async def fetch(self, file: RemoteFile, target: Path, *, bytes_max: int) -> None:
         if (file.size or 0) > bytes_max:
             raise _too_large(file, bytes_max)
-        with explained(is_harmless_twice=True):
+        with translate_errors(is_harmless_twice=True):
             found = await self._bot.get_file(file.ref)
             url = self._bot.session.api.file_url(self._bot.token, found.file_path or "")
             size = 0
