@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,7 +37,11 @@ DIFFERENT = {
     "/api/sessions/{session}/files/archive": "the time at which it was made; compared in a test of its own",
 }
 # Fields that say something about the process that answers.
-OF_ONE_PROCESS = {"/api/memory": {"providers"}}  # how its own calls of the memory provider went
+OF_ONE_PROCESS = {
+    "/api/memory": {"providers"},  # how its own calls of the memory provider went
+    "/api/gateway": {"accounts"},  # each is compared alone
+    "/api/gateway/{account}": {"health"},  # since when it has been off, as this server saw it
+}
 # Streams have no end. A session's events are compared in a test of their own.
 STREAMS = {"/api/sessions/{session}/events", "/api/events"}
 # What a query needs to find something.
@@ -127,7 +132,24 @@ def ids(pair: Pair) -> dict[str, str]:
     wait_for(one, f"/api/approvals?session={other}", lambda found: found["items"])
     queued = send(one, "POST", f"/api/sessions/{other}/turns", text="This one waits.")["turn"]["id"]
     trust(pair, send(one, "POST", "/api/sessions", title="Trusted")["id"])
-    return {"session": session, "turn": turn, "file": file, "other": other, "queued": queued}
+    account = {"name": "ci", "platform": "webhook", "options": {"url": "https://ci.example.com/"}}
+    send(
+        one,
+        "POST",
+        "/api/gateway",
+        **account,
+        secrets={"secret": "whsec_" + b64encode(bytes(32)).decode()},
+        enabled=False,
+    )
+    return {
+        "session": session,
+        "turn": turn,
+        "file": file,
+        "other": other,
+        "queued": queued,
+        "account": "ci",
+        "platform": "webhook",
+    }
 
 
 def trust(pair: Pair, session: str) -> None:

@@ -22,9 +22,9 @@ from everturn.web.http.problems import BodyTooLarge, FileTagNeeded
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.session_files import SessionFiles
 from everturn.web.uploads import Uploads
-from everturn.workspace import PATH_BYTES_MAX, OpenedFile
+from everturn.workspace import OpenedFile
 
-_PATH_CHARS_MAX = PATH_BYTES_MAX
+_PATH_CHARS_MAX = 2000  # in a query: up to 12 bytes for each, and the head of a request holds 32 KiB
 _AT_CHARS_MAX = 60
 _PDF = "application/pdf"
 _ACTIVE = frozenset({"text/html", "image/svg+xml"})
