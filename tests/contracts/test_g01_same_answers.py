@@ -141,6 +141,7 @@ def ids(pair: Pair) -> dict[str, str]:
         secrets={"secret": "whsec_" + b64encode(bytes(32)).decode()},
         enabled=False,
     )
+    wait_for(two, "/api/gateway", lambda found: found["accounts"])  # the other servers look every few seconds
     return {
         "session": session,
         "turn": turn,
