@@ -45,7 +45,8 @@ def serve(connection: Connection, chunks: int, gap_s: float) -> None:
         length = int(head.split("content-length:")[1].split()[0])
         await reader.readexactly(length)
         writer.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+            b"connection: close\r\n\r\n"
         )
         for piece in bodies[head.split()[1]]:
             writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
