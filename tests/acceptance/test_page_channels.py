@@ -115,7 +115,7 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
             card = page.get_by_role("region", name="bot", exact=True)
             await expect(card).to_contain_text("helper_bot")
 
-            # Whoever sends the code is paired, and the page notices it.
+            # The sender of the code is paired, and the page notices it.
             await page.get_by_role("button", name="Pairing code").click()
             await expect(page.locator(".livec")).to_contain_text("Waiting for your message.")
             telegram.say(await page.locator(".codeb").inner_text())

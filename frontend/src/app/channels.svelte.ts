@@ -91,7 +91,7 @@ export class Channels {
     await this.decide(part, "arrived");
   }
 
-  /** Whoever decided first: what is left to decide is read again. */
+  /** What is left to decide is read again, also if it was decided elsewhere first. */
   private async decide(part: UndecidedPart, how: "resend" | "arrived"): Promise<void> {
     try {
       await this.api.post(`api/gateway/parts/${part.id}/${how}`);

@@ -63,6 +63,6 @@ class Throttled(Refused):
         self.is_first = is_first  # of this wait; later attempts get the same answer
         super().__init__(
             "Too many wrong passwords came from there.",
-            hint=f"Wait {seconds:.0f} seconds, then try again.",
+            hint=f"Wait {seconds:.0f} s, then try again.",
             retry_after_s=max(1, round(seconds)),
         )
