@@ -157,6 +157,11 @@ class Turns(Protocol):
         answered or handed over. Appends ``turn.started`` or ``turn.resumed``."""
         ...
 
+    @property
+    def has_locked(self) -> bool:
+        """True if the last claim left out a turn because another transaction was writing its session."""
+        ...
+
     async def find_lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
         """Those of the held (turn, epoch) that are no longer running at that epoch. Writes nothing."""
         ...

@@ -37,6 +37,7 @@ _log = logging.getLogger("everturn.engine")
 _NOT_OURS = (Fenced, Gone, NotFound)  # another worker has the turn, or the session is deleted
 _OVER = (StoreBroken, StoreTooNew)  # this process must not write any more
 
+_LOCKED_PAUSE_S = 0.02  # before a claim is repeated that met a session which another transaction was writing
 _ACCEPTING_MAX = 4  # turns that are accepted and claimed in one step at the same time
 
 
@@ -257,6 +258,12 @@ class Runner:
                 await self._wait_nudge()
 
     async def _wait_nudge(self) -> None:
+        if self._services.store.turns.has_locked:
+            # The transaction in the way ends without telling anyone, and its session's turn must not wait
+            # for the next poll. In real time, because no clock of ours moves a database.
+            with anyio.move_on_after(_LOCKED_PAUSE_S):
+                await self._nudged.wait()
+            return
         async with anyio.create_task_group() as group:
             group.start_soon(self._end_after, self._services.settings.poll_s, group.cancel_scope, name="poll")
             await self._nudged.wait()

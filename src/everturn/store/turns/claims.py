@@ -60,6 +60,12 @@ class Wanted(msgspec.Struct, frozen=True):
     without_turns: frozenset[int] = frozenset()  # what this version cannot run (G04)
 
 
+class ClaimResult(msgspec.Struct, frozen=True):
+    claims: list[Claim]
+    refused: frozenset[int] = frozenset()  # turns that this version cannot run (G04)
+    has_locked: bool = False  # a turn was left out because another transaction is writing its session
+
+
 def find_claimable(tx: Tx, limit: int, wanted: Wanted) -> Script[list[tuple[int, int]]]:
     """Candidates as (session_no, turn_no), in the order in which to claim them."""
     only = None
@@ -78,35 +84,36 @@ def find_claimable(tx: Tx, limit: int, wanted: Wanted) -> Script[list[tuple[int,
     return found[:limit]
 
 
-def claim(tx: Tx, worker: str, limit: int, wanted: Wanted) -> Script[tuple[list[Claim], frozenset[int]]]:
-    """The claims, and the numbers of the turns that this version cannot run (G04)."""
+def claim(tx: Tx, worker: str, limit: int, wanted: Wanted) -> Script[ClaimResult]:
     if tx.dialect == "postgresql" and (yield from WORKER_CLAIMS.first(worker)) == 0:
         # Its lease expired and its turns were taken: it must find that out before it claims others.
-        return [], frozenset()
+        return ClaimResult([])
     claims: list[Claim] = []
     refused: set[int] = set()
     tried: set[int] = set()
+    has_locked = False
     while True:
         count = limit - len(claims) + len(tried)
         candidates = yield from find_claimable(tx, count, wanted)
         sessions = sorted({session_no for session_no, _ in candidates} - tried)
         tried.update(sessions)
-        found, newly_refused = yield from _claim_in(tx, worker, sessions, wanted.machines)
-        claims += found
-        refused |= newly_refused
-        if len(found) == len(sessions) or len(claims) >= limit:
-            return claims, frozenset(refused)
+        found = yield from _claim_in(tx, worker, sessions, wanted.machines)
+        claims += found.claims
+        refused |= found.refused
+        has_locked = has_locked or found.has_locked
+        if len(found.claims) == len(sessions) or len(claims) >= limit:
+            return ClaimResult(claims, frozenset(refused), has_locked)
 
 
-def _claim_in(
-    tx: Tx, worker: str, sessions: Sequence[int], machines: str
-) -> Script[tuple[list[Claim], set[int]]]:
-    """Claim the next turn of each session, and say which ones this version cannot run."""
+def _claim_in(tx: Tx, worker: str, sessions: Sequence[int], machines: str) -> Script[ClaimResult]:
+    """Claim the next turn of each session."""
     claims: list[Claim] = []
     refused: set[int] = set()
+    has_locked = False
     for session_no in sessions:
         if tx.dialect == "postgresql" and not (yield q("session_lock_skip", session_no)):
-            continue  # another worker is writing this session; its next look will find the turn
+            has_locked = True  # waiting for it here would hold up the turns of all other sessions
+            continue
         turn_no = yield from CLAIMABLE_IN_SESSION.first(session_no, machines)
         if turn_no is None:
             continue
@@ -115,7 +122,7 @@ def _claim_in(
             claims.append(claim)
         elif (yield from CLAIMABLE_IN_SESSION.first(session_no, machines)) == turn_no:
             refused.add(turn_no)  # only a newer version can run it; one that is damaged was given up
-    return claims, refused
+    return ClaimResult(claims, frozenset(refused), has_locked)
 
 
 def take(tx: Tx, worker: str, session_no: int, turn_no: int) -> Script[Claim | None]:

@@ -28,6 +28,7 @@ class Turns:
         self._text_bytes_max = text_bytes_max
         # What only a newer version can run. Without them, each look for work would begin with a write (A03).
         self._refused: frozenset[int] = frozenset()
+        self._has_locked = False
 
     async def accept(self, owner: str, session_id: str, submission: Submission) -> Accepted:
         check_submission(submission, self._text_bytes_max)
@@ -76,11 +77,17 @@ class Turns:
         # Looking first costs no write transaction when there is nothing to do (A03).
         wanted = claims.Wanted(self._machines, session_id, tuple(without_owners), self._refused)
         found = await self._db.read(claims.find_claimable, limit, wanted)
+        self._has_locked = False
         if not found:  # guard: a03
             return []
-        claimed, refused = await self._db.write(claims.claim, worker, limit, wanted)
-        self._refused |= refused
-        return claimed
+        claimed = await self._db.write(claims.claim, worker, limit, wanted)
+        self._refused |= claimed.refused
+        self._has_locked = claimed.has_locked
+        return claimed.claims
+
+    @property
+    def has_locked(self) -> bool:
+        return self._has_locked
 
     async def find_lost(self, held: Sequence[tuple[str, int]]) -> list[str]:
         """Those of the held (turn, epoch) that this worker no longer holds."""
