@@ -13,7 +13,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.asks import DoubtAnswer
 from everturn.domain.checkpoints import Cause, Checkpoint, NewSave
-from everturn.domain.errors import DiskFull, WorkspaceUnwritable
+from everturn.domain.errors import DiskFull, WorkspaceUnreadable, WorkspaceUnwritable
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import NO_REQUEST
@@ -26,6 +26,7 @@ from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, HoldingProbe
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
 from everturn.workspace import Compare, FilesSettings, Recorder, Restorer, Versions, restore
+from everturn.workspace.arrival import Arrival
 from tests.checkpoints import CHANGES, files_in
 from tests.conftest import OpenAnother
 
@@ -399,6 +400,34 @@ async def test_e05_files_that_were_recorded_meanwhile_do_not_move(here: Server, 
     assert await checkpoints.keep_aside(OWNER, session.id, late, CHANGES) is None
     assert await is_on(here, session)
     assert len(await here.store.checkpoints.of_turn(OWNER, turn.id)) == 1
+
+
+async def test_e05_files_that_are_recorded_while_they_come_stay_where_they_were_recorded(
+    here: Server, there: Server, probe: HoldingProbe
+) -> None:
+    async with here.run(writes("a.txt", "one"), "done") as h:
+        session = await h.new_session()
+        await h.run(session)
+    refused: list[Exception] = []
+
+    async def bring() -> None:
+        try:
+            await Arrival(there.store, there.recorder, probe).bring(session, there.folder)
+        except WorkspaceUnreadable as error:
+            refused.append(error)
+
+    probe.hold(Moment.FILES_RESTORED)
+    async with anyio.create_task_group() as group:
+        group.start_soon(bring)
+        await probe.reached(Moment.FILES_RESTORED)
+        (here.folder / "b.txt").write_text("two")
+        await here.recorder.save(session, here.folder)
+        probe.release_all()
+    assert ["elsewhere" in str(error) for error in refused] == [True]
+    assert await is_on(here, session)
+    await bring()  # again, as the next claim does
+    assert there.files == {"a.txt": "one", "b.txt": "two"}
+    assert await is_on(there, session)
 
 
 async def test_e05_undo_on_another_machine_has_the_files_there_first(here: Server, there: Server) -> None:

@@ -19,6 +19,8 @@ from everturn.memory.notebook import FileNotebooks, Notebooks, StoredNotebooks
 from everturn.memory.notes import turn_source
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModel, ScriptedModels
+from tests.conftest import OpenAnother
+from tests.waiting import HeldUp, until
 
 pytestmark = pytest.mark.anyio
 OWNER = "ada"
@@ -161,6 +163,35 @@ async def test_g01_a_change_between_reading_and_writing_is_kept(store: Store, cl
     same = await again.remember(OWNER, "same.", now)
     assert same.text == "Same."
     assert len(await other.notes(OWNER)) == 3
+
+
+@only_postgres
+async def test_g01_of_two_changes_based_on_the_same_notes_the_second_is_refused(
+    store: Store, store_url: str, open_another: OpenAnother, held_up: HeldUp
+) -> None:
+    """The first has compared the notes with what it was based on, and has not committed."""
+    other = await open_another()
+    assert store.notes is not None
+    assert other.notes is not None
+    assert await store.notes.replace(OWNER, {}, {"a.md": b"- Tea\n"})
+    before = await store.notes.hashes(OWNER)
+    done: dict[str, bool] = {}
+
+    async def replace(notes: NotePages, page: str) -> None:
+        done[page] = await notes.replace(OWNER, before, {page: b"- Coffee\n"})
+
+    async def second_waits_or_is_done() -> bool:
+        waiting = await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(done) or int(waiting) == 2
+
+    connection = await asyncpg.connect(store_url)
+    async with anyio.create_task_group() as group, connection.transaction():
+        await connection.execute("SELECT 1 FROM notes WHERE page = 'a.md' FOR UPDATE")
+        await held_up.start(group, store, replace, store.notes, "a.md")
+        group.start_soon(replace, other.notes, "b.md")
+        await until("the second waits, or did not", second_waits_or_is_done)
+    await connection.close()
+    assert done == {"a.md": True, "b.md": False}
 
 
 @only_postgres

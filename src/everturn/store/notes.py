@@ -40,7 +40,7 @@ def _pages(tx: Tx, owner: str, names: list[str]) -> Script[dict[str, StoredPage]
 
 
 def _replace(tx: Tx, owner: str, expected: dict[str, str], changes: dict[str, bytes | None]) -> Script[bool]:
-    yield q("notes_lock", owner)
+    yield q("notes_lock", owner)  # guard: g01 postgresql
     if (yield from _hashes(tx, owner)) != expected:  # guard: g01 postgresql
         return False
     for page, content in changes.items():

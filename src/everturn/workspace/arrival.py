@@ -90,7 +90,7 @@ class Arrival:
         )
         if announce is not None:
             await announce(arrived)
-        if not await self._settle(session, copy, brought):
+        if not await self._settle(session, copy, brought):  # guard: e05 postgresql
             raise WorkspaceUnreadable("The files of the session were recorded elsewhere meanwhile.")
         await self._recorder.remember(session.id, brought.after)
         return arrived
