@@ -19,7 +19,7 @@ export async function generate(document) {
 const spoken = [
   "Accepted", "Accounts", "Asks", "CommittedNow", "FileHistory", "FilesDiff", "Hits", "KeyTrial", "ListSnapshot", "Me", "Messages", "Models", "NewToken",
   "PairingCode", "PlatformForm", "ProfilesOut", "Queue", "Remembered", "Rules", "SavedFile", "ServerHealth", "Servers", "SessionEvent", "SessionNews", "ShownFolders",
-  "Settings", "StoreNews", "Tokens", "ToolsOut", "Uploaded", "UsageReport", "WorkspaceFiles",
+  "Settings", "StoreNews", "TakenBack", "Tokens", "ToolsOut", "Uploaded", "UsageReport", "WorkspaceFiles",
 ];
 
 /** Without the server's comments: they may be reworded without the page noticing. A field may be called so, too. */

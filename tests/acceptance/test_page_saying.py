@@ -142,7 +142,7 @@ async def with_a_queue(house: House) -> tuple[Page, Gate]:
     await say(page, "the last thing")
     await expect(page.locator("[data-queued]")).to_have_count(2)
     await page.keyboard.press("Escape")
-    await expect(page.locator(".choose")).to_contain_text("2 messages are queued")
+    await expect(page.locator(".choose")).to_contain_text("2 messages are waiting")
     assert await page.locator("article").get_attribute("data-state") == "running"
     return page, gate
 
@@ -154,7 +154,7 @@ async def test_stop_asks_about_the_queue_and_continues_with_it(data_dir: Path) -
         await expect(page.locator(".choose")).to_have_count(0)
         assert await page.locator("article").get_attribute("data-state") == "running"
         await page.get_by_label("Stop").first.click()
-        await page.get_by_role("button", name="Stop and run the queue").click()
+        await page.get_by_role("button", name="Stop and send them").click()
         await expect(page.locator('article[data-state="cancelled"]')).to_have_count(1)
         await expect(page.locator('article[data-state="completed"]')).to_have_count(2)
         assert house.complaints == []
@@ -163,7 +163,7 @@ async def test_stop_asks_about_the_queue_and_continues_with_it(data_dir: Path) -
 async def test_stop_takes_the_queue_back_into_the_composer(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page, _ = await with_a_queue(house)
-        await page.get_by_role("button", name="Stop and take the queue back").click()
+        await page.get_by_role("button", name="Stop and take them back").click()
         await expect(page.locator('article[data-state="cancelled"]')).to_have_count(1)
         await expect(page.locator("[data-queued]")).to_have_count(0)
         await expect(page.locator(COMPOSER)).to_have_value("the next thing\n\nthe last thing")
@@ -173,6 +173,26 @@ async def test_stop_takes_the_queue_back_into_the_composer(data_dir: Path) -> No
         await page.press(COMPOSER, "Enter")
         await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
         await expect(page.locator("article").last.locator(".att")).to_contain_text("note.txt")
+        assert house.complaints == []
+
+
+async def test_stop_asks_about_steering_and_takes_it_back(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page, _ = await busy(house)
+        await attach(page, "note.txt", "words")
+        await steer(page, "look at the north side too")
+        await expect(page.locator("[data-steer]")).to_contain_text("after this step")
+        await page.keyboard.press("Escape")
+        await expect(page.locator(".choose")).to_contain_text("1 message is waiting")
+        assert await page.locator("article").get_attribute("data-state") == "running"
+        await page.get_by_role("button", name="Stop and take it back").click()
+        await expect(page.locator('article[data-state="cancelled"]')).to_have_count(1)
+        await expect(page.locator(COMPOSER)).to_have_value("look at the north side too")
+        await expect(page.locator(".comp .att", has_text="note.txt")).to_have_count(1)
+        await page.reload()
+        await expect(page.locator(COMPOSER)).to_have_value("look at the north side too")
+        await expect(page.locator("article")).to_have_count(1)
+        await expect(page.locator("[data-steer], [data-queued]")).to_have_count(0)
         assert house.complaints == []
 
 

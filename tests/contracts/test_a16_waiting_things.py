@@ -10,6 +10,8 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.asks import Decision
 from everturn.domain.errors import Invalid, Stale, WrongState
+from everturn.domain.messages import Attachment
+from everturn.domain.turns import TurnState
 from everturn.store import Store, open_store
 from tests.acting import (
     CRASHED,
@@ -72,6 +74,32 @@ async def test_a16_steering_that_the_turn_did_not_take_becomes_the_next_turns(st
     while claims := await store.turns.claim("wrk_one"):
         await complete(store, claims[0], await append(store, claims[0], answer("ok")))
     assert await words(store, session.id) == ["runs", "queued before", "ok", "first", "ok", "second", "ok"]
+
+
+async def test_a16_what_waits_is_taken_back_with_the_stop_and_never_runs(store: Store) -> None:
+    session = await new_session(store)
+    held = await start(store, session.id, "runs")
+    file = await store.files.put(ME, "a.txt", "text/plain", b"a")
+    await say(store, session.id, "queued")
+    await say(store, session.id, "steered", when_busy="steer", attachments=(file.id,))
+    taken = await store.turns.take_back(ME, held.turn.id, by="me", key="once")
+    assert taken.turn.state is TurnState.CANCELLED
+    assert [message.text for message in taken.messages] == ["queued", "steered"]
+    files = [part.file_id for part in taken.messages[1].parts if isinstance(part, Attachment)]
+    assert files == [file.id]
+    assert await store.turns.queue(ME, session.id) == []
+    assert await store.turns.claim("wrk_one") == []
+    assert await words(store, session.id) == ["runs"]
+
+
+async def test_a16_a_repeated_take_back_returns_the_same_messages_and_takes_no_others(store: Store) -> None:
+    session = await new_session(store)
+    held = await start(store, session.id, "runs")
+    await say(store, session.id, "steered", when_busy="steer")
+    first = await store.turns.take_back(ME, held.turn.id, key="once")
+    await say(store, session.id, "said later")
+    assert await store.turns.take_back(ME, held.turn.id, key="once") == first
+    assert (await claim(store, "wrk_one", session.id)).turn.text == "said later"
 
 
 async def test_a16_the_queue_can_be_edited_and_thinned_until_its_turn_begins(store: Store) -> None:

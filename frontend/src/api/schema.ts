@@ -1080,6 +1080,12 @@ export interface components {
             /** @default null */
             tokens_after?: number | null;
         };
+        /** TakenBack */
+        TakenBack: {
+            turn: components["schemas"]["Turn"];
+            /** @default [] */
+            messages?: components["schemas"]["Message"][];
+        };
         /** Text */
         Text: {
             /** @enum {unknown} */

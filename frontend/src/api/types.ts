@@ -28,6 +28,7 @@ export type Ask = Schemas["Ask"];
 export type Asks = Schemas["Asks"];
 export type Queue = Schemas["Queue"];
 export type Accepted = Schemas["Accepted"];
+export type TakenBack = Schemas["TakenBack"];
 export type UploadedFile = Schemas["Uploaded"];
 export type MessagesPage = Schemas["Messages"];
 export type SessionEvent = Schemas["SessionEvent"];

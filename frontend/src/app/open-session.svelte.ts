@@ -1,5 +1,5 @@
-import { Api, Problem, freshKey } from "../api/client";
-import type { Accepted, Message, MessagesPage, Queue, Session, SessionEvent, Turn } from "../api/types";
+import { Api, Away, Problem, freshKey } from "../api/client";
+import type { Accepted, Message, MessagesPage, Queue, Session, SessionEvent, TakenBack, Turn } from "../api/types";
 import { readText, writeText } from "../keep/disk";
 import type { LocalFile, Unsent } from "../keep/unsent";
 import * as conv from "../state/conversation";
@@ -26,6 +26,8 @@ export interface Steer {
 const pageSize = 60;
 /** On the way to a turn that is far back. */
 const reachSize = 200;
+const takeBackTries = 4;
+const takeBackPauseMs = 500;
 
 /** One open session: reads it, follows it, and carries out what the user asks of it. */
 export class OpenSession {
@@ -433,26 +435,37 @@ export class OpenSession {
     }
   }
 
-  /** Stop, and take what waits out of the queue first: else it would run at once. Returns what was taken. */
+  /** How many messages would start once the turn stops: those queued, and those it has not taken in. */
+  get waiting(): number {
+    return (this.conversation?.queue.length ?? 0) + this.steers.filter((steer) => steer.turnId === this.active?.id).length;
+  }
+
+  /** Stop, and take back what waits in the same step: else it would run at once. */
   async stopAll(): Promise<{ text: string; files: LocalFile[] }> {
-    const taken: TurnView[] = [];
-    try {
-      for (const turn of this.conversation?.queue ?? []) {
-        await this.removeQueued(turn);
-        taken.push(turn);
+    const turn = this.current;
+    if (!turn) return { text: "", files: [] };
+    const messages = await this.takenBack(turn.id);
+    this.keepSteers(this.steers.filter((steer) => steer.turnId !== turn.id));
+    return { text: messages.map(textOf).filter(Boolean).join("\n\n"), files: messages.flatMap(filesOf) };
+  }
+
+  /** One key for every try: if an answer is lost, the next one brings the same messages. */
+  private async takenBack(turnId: string): Promise<readonly Message[]> {
+    const key = freshKey();
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return (await this.api.post<TakenBack>(`api/turns/${turnId}/take-back`, { key })).messages ?? [];
+      } catch (error) {
+        if (!(error instanceof Away) || tries === takeBackTries) throw error;
+        await new Promise((resolve) => setTimeout(resolve, takeBackPauseMs * tries));
       }
-      await this.stop();
-    } catch (error) {
-      // What was taken so far goes back into the composer all the same.
-      if (!taken.length) throw error;
     }
-    return { text: taken.map((turn) => textOf(turn.asked)).filter(Boolean).join("\n\n"), files: taken.flatMap((turn) => filesOf(turn)) };
   }
 }
 
 /** A message's attachments as the composer holds them. The server has their bytes. */
-function filesOf(turn: TurnView): LocalFile[] {
-  return attachmentsOf(turn.asked).map((part) => ({ id: freshKey(), name: part.name, type: part.media_type, size: part.size, fileId: part.file_id }));
+function filesOf(message: Message): LocalFile[] {
+  return attachmentsOf(message).map((part) => ({ id: freshKey(), name: part.name, type: part.media_type, size: part.size, fileId: part.file_id }));
 }
 
 /** The turns that wait to run, in their order. */

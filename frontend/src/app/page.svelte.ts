@@ -313,7 +313,7 @@ export class Page {
   stop(): void {
     const { opened } = this;
     if (!opened) return;
-    if (opened.conversation?.queue.length && opened.current) opened.askingStop = opened.current.id;
+    if (opened.waiting && opened.current) opened.askingStop = opened.current.id;
     else void this.attempt(() => opened.stop());
   }
 

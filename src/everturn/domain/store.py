@@ -44,6 +44,7 @@ from everturn.domain.store_values import (
     RetriedTurn,
     SearchOrder,
     Submission,
+    TakenBack,
     TranscriptPage,
     Trouble,
     UsageEntry,
@@ -224,6 +225,13 @@ class Turns(Protocol):
 
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
         """End the turn as cancelled, with the messages in its journal. An ended turn is returned as it is."""
+        ...
+
+    async def take_back(self, owner: str, turn_id: str, *, by: str = "", key: str | None = None) -> TakenBack:
+        """Cancel the turn and take back what waits behind it, in one transaction, so that none of it can be
+        claimed: the steering messages that it has not taken in, and the queue of its session.
+
+        ``key``: an idempotency key; a repeated call returns the same messages."""
         ...
 
     async def hand_over(self, turn_id: str, epoch: int) -> Turn:

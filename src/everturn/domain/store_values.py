@@ -68,6 +68,13 @@ class Accepted(msgspec.Struct, frozen=True):
     is_steering: bool = False  # the message went into the running turn ``turn``
 
 
+class TakenBack(msgspec.Struct, frozen=True):
+    """A cancelled turn, and the messages that waited behind it, in the order in which they would have run."""
+
+    turn: Turn
+    messages: tuple[Message, ...] = ()
+
+
 class Claim(msgspec.Struct, frozen=True):
     """A turn that this worker may run. Every write to it carries the epoch.
 

@@ -38,6 +38,7 @@ from everturn.domain.store_values import (
     Request,
     RetriedTurn,
     Submission,
+    TakenBack,
     TranscriptPage,
     WhenBusy,
 )
@@ -196,16 +197,27 @@ class Engine:
         """End a turn now and keep what it has produced. An ended turn is returned as it is."""
         await self._probe.reach(Moment.CANCEL_REQUESTED, turn_id)
         turn = await self.store.turns.cancel(owner, turn_id, by=by)
-        await self._probe.reach(Moment.CANCEL_COMMITTED, turn_id)
-        self._runner.cancel_task(turn_id)
-        try:
-            await self.moves.finish(owner, turn.session_id)  # a turn that was asked again and never began
-        except EverturnError as error:
-            _log.warning(
-                "the files of session %s: %s", turn.session_id, error.message
-            )  # the next turn does it
-        self._runner.nudge()
+        await self._cancelled(turn)
         return turn
+
+    async def take_back(self, owner: str, turn_id: str, *, by: str = "", key: str | None = None) -> TakenBack:
+        """Cancel a turn and take back the messages that wait behind it; see ``Turns.take_back``."""
+        await self._probe.reach(Moment.CANCEL_REQUESTED, turn_id)
+        taken = await self.store.turns.take_back(owner, turn_id, by=by, key=key)
+        await self._cancelled(taken.turn)
+        return taken
+
+    async def _cancelled(self, turn: Turn) -> None:
+        """Stop the task of a turn whose end is durable, and let the session go on."""
+        await self._probe.reach(Moment.CANCEL_COMMITTED, turn.id)
+        self._runner.cancel_task(turn.id)
+        try:
+            # A turn that was asked again and never began.
+            await self.moves.finish(turn.owner, turn.session_id)
+        except EverturnError as error:
+            # The next turn does it.
+            _log.warning("the files of session %s: %s", turn.session_id, error.message)
+        self._runner.nudge()
 
     async def resume(self, owner: str, turn_id: str) -> Turn:
         """Resume an interrupted turn at the head."""

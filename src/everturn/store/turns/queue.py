@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from everturn.domain.errors import (
     WrongState,
 )
 from everturn.domain.messages import Text, untrusted_source
+from everturn.domain.store_values import Request, TakenBack
 from everturn.domain.turns import Turn, TurnState
+from everturn.store.journal.fold import JournalFold
 from everturn.store.scripts.common import (
     add_change_event,
     bump,
+    digest_of,
+    find_answer,
+    find_turn,
     lock_turn,
     refuse_stale,
     reindex,
+    save_answer,
     shown_session,
 )
 from everturn.store.scripts.queries.messages import MESSAGE_FIRST
@@ -24,11 +32,14 @@ from everturn.store.scripts.rows import (
     TurnRow,
     message_columns,
     message_of,
+    to_json,
     turn_of,
 )
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns import endings
 from everturn.store.turns.details import with_text
+
+_ids: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
 
 
 def list_queue(tx: Tx, owner: str, session_id: str) -> Script[list[Turn]]:
@@ -90,3 +101,32 @@ def _reword(tx: Tx, turn: TurnRow, text: str) -> Script[None]:
 def remove_queued(tx: Tx, owner: str, turn_id: str) -> Script[None]:
     session, turn = yield from _queued(tx, owner, turn_id)
     yield from endings.end_queued(tx, session, turn, endings.Ending(TurnState.CANCELLED, by="queue"))
+
+
+def take_back(
+    tx: Tx, owner: str, turn_id: str, by: str, key: str | None, ahead: JournalFold | None
+) -> Script[TakenBack]:
+    session, turn = yield from lock_turn(tx, turn_id, owner)
+    request, digest = Request(key=key), digest_of("take_back", turn_id)
+    before = yield from find_answer(session, request, digest)
+    if before is not None:
+        return (yield from _taken(turn.turn, _ids.decode(before)))
+    # The end queues what steered the turn and was not taken in: it is taken back with the rest.
+    ended = yield from endings.cancel(tx, owner, turn_id, by, ahead)
+    ids = []
+    for row in (yield from QUEUE_ROWS.all(session.no)):
+        waiting = turn_of(row)
+        yield from endings.end_queued(tx, session, waiting, endings.Ending(TurnState.CANCELLED, by="queue"))
+        ids.append(waiting.id)
+    yield from save_answer(tx, session, request, digest, to_json(ids))
+    return (yield from _taken(ended, ids))
+
+
+def _taken(turn: Turn, ids: Sequence[str]) -> Script[TakenBack]:
+    messages = []
+    for turn_id in ids:
+        taken = yield from find_turn(turn_id)
+        first = None if taken is None else (yield from MESSAGE_FIRST.first(taken.no))
+        if first is not None:  # a compaction has no message
+            messages.append(message_of(first, turn_id))
+    return TakenBack(turn, tuple(messages))

@@ -10,7 +10,7 @@ from everturn.domain.errors import StoreAway
 from everturn.domain.fold import Folded
 from everturn.domain.machine import Machine
 from everturn.domain.messages import Message
-from everturn.domain.store_values import Accepted, Claim, Submission, WhenBusy
+from everturn.domain.store_values import Accepted, Claim, Submission, TakenBack, WhenBusy
 from everturn.domain.turns import Completed, Failure, Turn
 from everturn.store.journal.fold import read_ahead
 from everturn.store.scripts.queries.turns import ANY_MACHINE
@@ -143,6 +143,10 @@ class Turns:
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
         ahead = await read_ahead(self._db, turn_id)
         return await self._db.write(endings.cancel, owner, turn_id, by, ahead)
+
+    async def take_back(self, owner: str, turn_id: str, *, by: str = "", key: str | None = None) -> TakenBack:
+        ahead = await read_ahead(self._db, turn_id)
+        return await self._db.write(queue.take_back, owner, turn_id, by, key, ahead)
 
     async def hand_over(self, turn_id: str, epoch: int) -> Turn:
         self._refuse_undelivered(epoch)

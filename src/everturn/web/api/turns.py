@@ -10,7 +10,7 @@ from msgspec import Meta
 from everturn.domain import errors as e
 from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.store import Store
-from everturn.domain.store_values import Accepted, Submission, WhenBusy
+from everturn.domain.store_values import Accepted, Submission, TakenBack, WhenBusy
 from everturn.domain.turns import Turn
 from everturn.engine import Engine
 from everturn.web.access.audit import Audit
@@ -115,6 +115,17 @@ class TurnsApi:
                 scope=Scope.CHAT,
                 answer=Turn,
                 errors=gone,
+            ),
+            Endpoint(
+                method="POST",
+                path="/api/turns/{turn}/take-back",
+                run=self.take_back,
+                summary="Cancel a turn and take back the messages that wait behind it.",
+                tag=tag,
+                scope=Scope.CHAT,
+                answer=TakenBack,
+                errors=(*gone, e.KeyReused),
+                headers=("Idempotency-Key",),
             ),
             Endpoint(
                 method="POST",
@@ -237,6 +248,11 @@ class TurnsApi:
 
     async def cancel(self, call: ApiCall[Nothing, Nothing]) -> Turn:
         return await self._engine.cancel(call.owner, call.path["turn"], by=call.caller.name)
+
+    async def take_back(self, call: ApiCall[Nothing, Nothing]) -> TakenBack:
+        return await self._engine.take_back(
+            call.owner, call.path["turn"], by=call.caller.name, key=key_from(call.headers)
+        )
 
     async def resume(self, call: ApiCall[Nothing, Nothing]) -> Turn:
         return await self._engine.resume(call.owner, call.path["turn"])
