@@ -23,6 +23,7 @@ store models tools
 memory workspace
 engine
 delivery
+jobs
 gateway web
 config
 app

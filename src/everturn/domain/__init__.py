@@ -17,6 +17,7 @@ __all__ = [
     "events",
     "fold",
     "ids",
+    "jobs",
     "json_types",
     "lazy",
     "media",

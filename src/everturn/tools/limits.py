@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -129,6 +129,21 @@ def processes_in(pid: int) -> list[str]:
         return [entry for entry in os.listdir(proc) if entry.isdigit()]
     except OSError:
         return []
+
+
+def known_usage(
+    processes: Sequence[str], limits: ProcessLimits, is_out_of_memory: Callable[[], bool] | None
+) -> ResourceUsage | None:
+    """What they use, as far as that is known without reading each of them; None: ask ``usage_of``.
+
+    ``is_out_of_memory``: of the control group that holds their memory, if there is one.
+    """
+    if len(processes) >= limits.processes:
+        # Do not read each of them: under a fork bomb that would never end.
+        return ResourceUsage(len(processes))
+    if is_out_of_memory is not None:
+        return ResourceUsage(len(processes), is_out_of_memory=is_out_of_memory())
+    return None
 
 
 def usage_of(pid: int, processes: Sequence[str], limits: ProcessLimits) -> ResourceUsage:

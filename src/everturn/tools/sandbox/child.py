@@ -7,7 +7,6 @@ import os
 import re
 import select
 import signal
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,13 +14,20 @@ import anyio
 import msgspec
 from anyio.abc import Process
 
-from everturn.tools.limits import DiskUsage, ProcessLimits, ResourceUsage, disk_of, processes_in, usage_of
+from everturn.tools.limits import (
+    DiskUsage,
+    ProcessLimits,
+    ResourceUsage,
+    disk_of,
+    known_usage,
+    processes_in,
+    usage_of,
+)
 from everturn.tools.policy.guarded import ProjectGuard
 from everturn.tools.sandbox.control_groups import Group
+from everturn.tools.sandbox.marked import kill_marked
 
 _log = logging.getLogger("everturn.tools")
-
-MARK = "EVERTURN_CALL"  # in the environment of what runs without a sandbox
 
 
 class Child:
@@ -63,12 +69,9 @@ class Child:
         if self._namespace is None:
             return ResourceUsage()
         processes = processes_in(self._first)
-        if len(processes) >= limits.processes:
-            # Do not read each of them: under a fork bomb that would never end.
-            used = ResourceUsage(len(processes))
-        elif self.group is not None and self.group.holds_memory:
-            used = ResourceUsage(len(processes), is_out_of_memory=self.group.is_out_of_memory())
-        else:
+        group = self.group if self.group is not None and self.group.holds_memory else None
+        used = known_usage(processes, limits, group.is_out_of_memory if group else None)
+        if used is None:
             used = await anyio.to_thread.run_sync(usage_of, self._first, processes, limits)
         # Once it has ended, another process may have its number.
         if self._namespace is None or _is_over(self._namespace):
@@ -96,7 +99,7 @@ class Child:
                 self._namespace = None
             _kill_group(self.process.pid)
             if self._mark:
-                await anyio.to_thread.run_sync(_kill_marked, self._mark)
+                await anyio.to_thread.run_sync(kill_marked, self._mark)
             await self.process.wait()
             if self.guard is not None:
                 self.set_aside += await anyio.to_thread.run_sync(self.guard.rename_harmful)
@@ -161,31 +164,3 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         return  # already gone, with everything in its group
-
-
-def _kill_marked(mark: str) -> None:
-    """Kill every process that carries the mark, until there is none; one may start another meanwhile."""
-    for _ in range(200):
-        found = _find_marked(mark)
-        if not found:
-            return
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue  # it ended by itself
-        time.sleep(0.01)
-
-
-def _find_marked(mark: str) -> list[int]:
-    needle = f"{MARK}={mark}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if needle in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            continue  # it ended meanwhile, or belongs to another user
-    return found

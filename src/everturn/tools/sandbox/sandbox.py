@@ -21,11 +21,13 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
+import msgspec
 
 from everturn.tools.limits import ProcessLimits
 from everturn.tools.paths import real_identity
@@ -42,14 +44,47 @@ from everturn.tools.sandbox.bubblewrap import (
     only_if,
     through_gate,
 )
-from everturn.tools.sandbox.child import MARK, Child, first_process
-from everturn.tools.sandbox.control_groups import Groups
+from everturn.tools.sandbox.child import Child, first_process
+from everturn.tools.sandbox.control_groups import Group, Groups
 from everturn.tools.sandbox.idmap import UID, IdMap, UnmappedFolders
+from everturn.tools.sandbox.marked import MARK
 from everturn.tools.sandbox.trial import SandboxState, install_hint
 from everturn.tools.sandbox.view import SandboxView, environment, user_places
 
 _TRIAL_TIMEOUT_S = 10
 _PROJECTS_MAX = 8  # whose folders are remembered
+
+
+class BlockPipes(NamedTuple):
+    """``info`` tells bubblewrap's first process, which begins when ``hold`` is closed."""
+
+    info: int
+    hold: int
+
+
+class DetachedCommand(msgspec.Struct, frozen=True):
+    """A command that another process starts: its words, the descriptors that it inherits, its limits.
+
+    ``block`` None: it runs without a sandbox. ``processes``: their limit, if the starter has to set it.
+    """
+
+    words: tuple[str, ...]
+    env: dict[str, str] = {}
+    folder: Path | None = None
+    passed: tuple[int, ...] = ()
+    block: BlockPipes | None = None
+    group: Group | None = None
+    processes: int = 0
+    guard: ProjectGuard | None = None
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What of a project is guarded or covered while a command runs in it."""
+
+    guard: ProjectGuard | None
+    sockets: Mapping[str, str]
+    kept: tuple[GuardedMount, ...]
+    same: tuple[GuardedMount, ...]
 
 
 class Sandbox:
@@ -117,30 +152,79 @@ class Sandbox:
                 list(argv), cwd=view.workspace, env=env, stderr=stderr, start_new_session=True
             )
             return Child(process, mark=mark)
-        guard = await self.guard(view)
-        # The covers last: a socket may lie in a folder that is mounted itself.
-        sockets = await self.foreign_sockets(view)
-        kept = (*guard.places, *guard.covers) if guard else socket_covers(sockets)
-        same = (*self.seen_folders(view), *kept)
+        plan = await self._plan(view)
         info, info_end = os.pipe()
         go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
         try:
-            with self._command(view, kept, {"--info-fd": info_end, "--block-fd": go}) as (command, passed):
+            with self._command(view, plan.kept, {"--info-fd": info_end, "--block-fd": go}) as (
+                command,
+                passed,
+            ):
                 process = await anyio.open_process(
-                    [*command, *only_if(same), *through_gate(view), *argv],
+                    [*command, *only_if(plan.same), *through_gate(view), *argv],
                     env={},
                     stderr=stderr,
                     start_new_session=True,
                     pass_fds=passed,
                 )
             first = await first_process(info)
-            child = Child(process, first=first, workspace=view.workspace, guard=guard, sockets=sockets)
+            child = Child(
+                process, first=first, workspace=view.workspace, guard=plan.guard, sockets=plan.sockets
+            )
             if first is not None:
                 await self._bound(child, first[0], view.limits)
             return child
         finally:
             os.close(hold)
             os.close(info)
+
+    @asynccontextmanager
+    async def detached(
+        self, argv: Sequence[str], view: SandboxView, *, mark: str, is_sandboxed: bool = True
+    ) -> AsyncIterator[DetachedCommand]:
+        """What another process needs to start this command as ``spawn`` would.
+
+        It has to be started within the block, which closes all descriptors at its end. ``mark``: by which its
+        processes are found if there is no sandbox.
+        """
+        if not (is_sandboxed and self.state.works):
+            env = {**environment(view), **user_places(), MARK: mark}
+            program = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
+            yield DetachedCommand((program, *argv[1:]), env=env, folder=view.workspace)
+            return
+        plan = await self._plan(view)
+        info, info_end = os.pipe()
+        go, hold = os.pipe()
+        group = self._groups.make(view.limits.processes, view.limits.memory) if self._groups else None
+        try:
+            with self._command(view, plan.kept, {"--info-fd": info_end, "--block-fd": go}) as (
+                command,
+                passed,
+            ):
+                words = (*command, *only_if(plan.same), *through_gate(view), *argv)
+                yield DetachedCommand(
+                    words,
+                    passed=tuple(passed),
+                    block=BlockPipes(info, hold),
+                    group=group,
+                    # It does not apply to root, and root may not be allowed to set it for others.
+                    processes=0 if _is_root() else view.limits.processes,
+                    guard=plan.guard,
+                )
+        except BaseException:
+            if group is not None:
+                group.remove()
+            raise
+        finally:
+            os.close(hold)
+            os.close(info)
+
+    async def _plan(self, view: SandboxView) -> _Plan:
+        guard = await self.guard(view)
+        # The covers last: a socket may lie in a folder that is mounted itself.
+        sockets = await self.foreign_sockets(view)
+        kept = (*guard.places, *guard.covers) if guard else socket_covers(sockets)
+        return _Plan(guard, sockets, kept, (*self.seen_folders(view), *kept))
 
     def is_project(self, workspace: Path) -> bool:
         """False for a session's own workspace, where only the agent works."""

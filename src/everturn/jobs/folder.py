@@ -1,0 +1,130 @@
+"""The files of one job: what its shim wrote, and whether the shim lives."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import msgspec
+
+from everturn.domain.jobs import JobState
+from everturn.jobs.shim import END, LOCK, SEGMENTS, SPEC, STOP
+
+
+class JobEnd(msgspec.Struct, frozen=True):
+    """How a job ended, as its shim wrote it. Times are in milliseconds."""
+
+    state: JobState
+    exit_code: int | None
+    detail: str
+    notes: tuple[str, ...]
+    ended_at: int
+    output_bytes: int
+
+
+class Output(msgspec.Struct, frozen=True):
+    """A piece of a job's output. ``start``: its place in the whole; what lies before it and after the asked
+    place was not kept. ``total``: of the whole, so far."""
+
+    start: int
+    data: bytes
+    total: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.data)
+
+
+_decoder = msgspec.json.Decoder(JobEnd)
+
+
+class JobFolder:
+    """``output_bytes_max``: how much of its output a job keeps; the shim was given the same."""
+
+    def __init__(self, path: Path, output_bytes_max: int) -> None:
+        self.path = path
+        self._segment_bytes = max(1, output_bytes_max // SEGMENTS)
+
+    def make(self) -> int:
+        """Make the folder and take its lock, which the shim inherits; return the lock's descriptor."""
+        self.path.mkdir(mode=0o700, parents=True)
+        lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
+
+    @property
+    def was_begun(self) -> bool:
+        """False if the server was killed before it gave the shim its work."""
+        return (self.path / SPEC).exists()
+
+    def end(self) -> JobEnd | None:
+        """How the job ended; None while its shim has not written that."""
+        try:
+            return _decoder.decode((self.path / END).read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def is_held(self) -> bool:
+        """True if the shim lives, or a server that is about to start it."""
+        try:
+            lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno != errno.EWOULDBLOCK:
+                raise
+            return True
+        finally:
+            os.close(lock)
+        return False
+
+    def ask_to_stop(self) -> None:
+        """The shim looks for this file ten times a second."""
+        if self.path.exists():
+            (self.path / STOP).touch(mode=0o600)
+
+    def read(self, after: int, bytes_max: int) -> Output:
+        """The output after this place, at most so many bytes. It begins later if that place was not kept."""
+        segments = self._segments()
+        if not segments:
+            return Output(0, b"", 0)
+        last = max(segments)
+        total = last * self._segment_bytes + segments[last]
+        number = min(max(after, 0), total) // self._segment_bytes
+        while number not in segments and number < last:
+            number += 1
+        start = max(after, number * self._segment_bytes)
+        pieces: list[bytes] = []
+        left = bytes_max
+        while left > 0 and number in segments:
+            skip = max(0, start - number * self._segment_bytes) if not pieces else 0
+            piece = self._piece(number, skip, left)
+            pieces.append(piece)
+            left -= len(piece)
+            number += 1
+        return Output(min(start, total), b"".join(pieces), total)
+
+    def _segments(self) -> dict[int, int]:
+        """Size by number. Empty if there are none: the shim has not begun, or its output was deleted."""
+        found = {}
+        try:
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    name, _, number = entry.name.partition(".")
+                    if name == "output" and number.isdigit():
+                        found[int(number)] = entry.stat().st_size
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def _piece(self, number: int, skip: int, bytes_max: int) -> bytes:
+        try:
+            with open(self.path / f"output.{number}", "rb") as file:
+                file.seek(skip)
+                return file.read(bytes_max)
+        except FileNotFoundError:
+            return b""  # the shim deleted it: newer output came

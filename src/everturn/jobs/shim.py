@@ -1,0 +1,322 @@
+"""The parent of one job: a program of its own, which needs no server.
+
+Usage: shim.py FOLDER
+
+It starts the command that the file ``job`` in the folder describes, holds its limits, writes its output and
+its end to files there, and ends. The server took the lock of the folder, and this process inherits it: it is
+free when the process is gone, and never before. The pipes that ``job`` names are inherited too.
+
+Until the command runs, only modules are imported that cost nothing: the tool call waits for that. ``json``,
+``re`` and ``signal`` would double the time that the shim takes.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import resource
+import select
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from everturn.jobs.watch import Watch
+
+_PIECE_BYTES = 64 * 1024
+_SYNC_EVERY_S = 1.0
+_LINGER_S = 0.2  # for output that is still in the pipe when the command has ended
+SEGMENTS = 4  # the first and the last three are kept
+
+LOCK, SPEC, STOP, END, LOG = "lock", "job", "stop", "end.json", "shim.log"
+
+
+class Output:
+    """The output in files of one size: ``output.0`` is the first part. At most ``SEGMENTS`` are kept."""
+
+    def __init__(self, folder: str, bytes_max: int) -> None:
+        self._folder = folder
+        self._size = max(1, bytes_max // SEGMENTS)
+        self._number = 0
+        self._file = self._open()
+        self._is_synced = True
+        self.total = 0
+        self.error = ""
+
+    def add(self, data: bytes) -> None:
+        """Keep more output. A full disk ends the keeping, not the job: ``error`` says why."""
+        if self.error:
+            return
+        try:
+            self._add(data)
+        except OSError as error:
+            self.error = error.strerror or str(error)
+
+    def _add(self, data: bytes) -> None:
+        while data:
+            room = (self._number + 1) * self._size - self.total
+            if room == 0:
+                self._next()
+                continue
+            _write_all(self._file, data[:room])
+            self._is_synced = False
+            self.total += len(data[:room])
+            data = data[room:]
+
+    def sync(self) -> None:
+        if not self._is_synced:
+            os.fdatasync(self._file)
+            self._is_synced = True
+
+    def _next(self) -> None:
+        self.sync()
+        os.close(self._file)
+        self._number += 1
+        self._file = self._open()
+        old = self._number - SEGMENTS + 1
+        if old > 0:
+            os.unlink(self._path(old))
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(self._path(self._number), flags, 0o600)
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._folder, f"output.{number}")
+
+
+class Shim:
+    """One job from the start of its command to the end of everything that it started."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        with open(os.path.join(folder, SPEC), "rb") as file:
+            self._spec: dict[str, Any] = marshal.load(file)  # noqa: S302 - our own file
+        self._output = Output(folder, self._spec["output_bytes_max"])
+        self._is_terminated = False
+        self._pipe = -1
+        self._child = 0
+        self._first: tuple[int, int] | None = None  # the first process in the sandbox, and a handle of it
+
+    def start(self) -> None:
+        """Start the command. Raises OSError, after which nothing of it runs."""
+        spec = self._spec
+        for fd in spec["own"]:
+            os.set_inheritable(fd, False)
+        self._pipe, output = os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            _become(spec, output)
+        for fd in (*spec["passed"], output):
+            os.close(fd)
+        if spec["info"] is None:
+            return
+        try:
+            self._first = _first_process(spec["info"])
+            self._bound()
+        except OSError:
+            self._kill()
+            os.waitpid(self._child, 0)
+            raise
+        finally:
+            os.close(spec["info"])
+            os.close(spec["hold"])
+
+    def run(self) -> dict[str, object]:
+        """Follow the command to its end; return how it ended."""
+        import signal
+
+        signal.signal(signal.SIGTERM, self._terminate)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        watch = self._watch()
+        is_stopped, breach = self._follow(watch)
+        self._kill()
+        code = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+        self._drain()
+        kernel_breach, notes = watch.finish()
+        if self._output.error:
+            notes.append(
+                f"from byte {self._output.total} on its output could not be kept: {self._output.error}"
+            )
+        return {
+            "state": "stopped" if is_stopped else "ended",
+            "exit_code": code,
+            "detail": breach or kernel_breach,
+            "notes": notes,
+        }
+
+    def _follow(self, watch: Watch) -> tuple[bool, str]:
+        """Keep its output until it ends, is to be stopped, or passes a limit. Returns the last two."""
+        handle = os.pidfd_open(self._child)
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        poll.register(self._pipe, select.POLLIN)
+        look_at = synced_at = time.monotonic()
+        while True:
+            ready = {fd for fd, _ in poll.poll(max(0.0, look_at - time.monotonic()) * 1000)}
+            if self._pipe in ready and not self._read():
+                poll.unregister(self._pipe)
+            if handle in ready:
+                return False, ""
+            now = time.monotonic()
+            if now >= look_at:
+                if self._is_stopped():
+                    return True, ""
+                if breach := watch.breach():
+                    return False, breach
+                look_at = now + watch.pause_s()
+            if now - synced_at > _SYNC_EVERY_S:
+                self._output.sync()
+                synced_at = now
+
+    def finish(self, end: dict[str, object]) -> None:
+        """Make the output durable, then the end: first the file, then its name."""
+        self._output.sync()
+        now_ms = time.time_ns() // 1_000_000
+        write_end(self._folder, {**end, "ended_at": now_ms, "output_bytes": self._output.total})
+
+    def _watch(self) -> Watch:
+        """Imported only now: the command runs, and the tool call has its answer."""
+        sys.path[:] = self._spec["import_paths"]
+        from everturn.jobs.watch import Watch
+
+        return Watch(self._folder, self._spec, self._first)
+
+    def _bound(self) -> None:
+        """Set the limits on the first process of the sandbox, before the command starts."""
+        if self._first is None:
+            return  # bubblewrap could not build the sandbox; its output says why
+        pid = self._first[0]
+        try:
+            for path, _, _ in self._spec["groups"]:
+                with open(os.path.join(path, "cgroup.procs"), "w", encoding="ascii") as file:
+                    file.write(str(pid))
+            most = self._spec["processes"]
+            if most:
+                hard = resource.prlimit(pid, resource.RLIMIT_NPROC)[1]
+                most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+                resource.prlimit(pid, resource.RLIMIT_NPROC, (most, most))
+        except ProcessLookupError:
+            return  # the same
+
+    def _terminate(self, number: int, frame: object) -> None:
+        self._is_terminated = True
+
+    def _is_stopped(self) -> bool:
+        return self._is_terminated or os.path.exists(os.path.join(self._folder, STOP))
+
+    def _read(self) -> bool:
+        data = os.read(self._pipe, _PIECE_BYTES)
+        self._output.add(data)
+        return bool(data)
+
+    def _drain(self) -> None:
+        """Read what is left. A process that left the sandbox's group can hold the pipe open without end."""
+        until = time.monotonic() + _LINGER_S
+        while (left := until - time.monotonic()) > 0:
+            if not select.select([self._pipe], [], [], left)[0] or not self._read():
+                return
+
+    def _kill(self) -> None:
+        """Kill the command with everything that it started.
+
+        In a sandbox the kernel kills all others with the first process, and reports its end after theirs.
+        """
+        import signal
+
+        if self._first is not None:
+            try:
+                signal.pidfd_send_signal(self._first[1], signal.SIGKILL)
+                select.select([self._first[1]], [], [])
+            except ProcessLookupError:
+                pass  # it has ended already, and all others with it
+        try:
+            os.killpg(self._child, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # the same
+
+
+def _become(spec: dict[str, Any], output: int) -> None:
+    """In the child: become the command. Never returns."""
+    try:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        if spec["folder"] is not None:
+            os.chdir(str(spec["folder"]))
+        words = spec["words"]
+        os.execve(words[0], words, spec["env"])  # noqa: S606 - becoming the command is the purpose
+    except OSError as error:
+        os.write(2, f"The command could not be started: {error}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _first_process(info: int) -> tuple[int, int] | None:
+    """The sandbox's first process and a handle of it; None if bubblewrap could not even start it."""
+    written = b""
+    # Read to the end: bubblewrap writes in pieces, and dies if the pipe closes too early.
+    while not written.rstrip().endswith(b"}"):
+        piece = os.read(info, 4096)
+        if not piece:
+            break
+        written += piece
+    digits = written.partition(b'"child-pid":')[2].strip().partition(b"\n")[0].rstrip(b" ,}")
+    if not digits.isdigit():
+        return None
+    try:
+        return int(digits), os.pidfd_open(int(digits))
+    except ProcessLookupError:
+        return None  # it has ended already
+
+
+def write_end(folder: str, end: dict[str, object]) -> None:
+    """Write how the job ended, so that it is there whole or not at all, also after a power cut."""
+    import json
+
+    path = os.path.join(folder, END)
+    with open(f"{path}.new", "w", encoding="utf-8") as file:
+        json.dump(end, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.new", path)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def main() -> None:
+    folder = sys.argv[1]
+    if os.fork():
+        os._exit(0)  # so that the job is nobody's child: no server has to wait for it
+    answer = os.dup(1)
+    os.set_inheritable(answer, False)
+    log = os.open(os.path.join(folder, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for fd, target in ((nothing, 0), (nothing, 1), (log, 2)):
+        os.dup2(fd, target)
+    shim = Shim(folder)
+    try:
+        shim.start()
+    except OSError as error:
+        shim.finish(
+            {"state": "lost", "exit_code": None, "detail": f"It could not be started: {error}", "notes": []}
+        )
+        os.write(answer, b"failed\n")
+        return
+    os.write(answer, b"started\n")
+    os.close(answer)
+    shim.finish(shim.run())
+
+
+if __name__ == "__main__":
+    main()

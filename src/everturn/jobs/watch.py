@@ -1,0 +1,105 @@
+"""What the shim watches while its command runs, and what it does when the command has ended."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from everturn.tools.disk_sync import DiskSync
+from everturn.tools.limits import ProcessLimits, disk_of, known_usage, processes_in, usage_of
+from everturn.tools.policy.guarded import ProjectGuard
+from everturn.tools.sandbox.control_groups import Group, Hierarchy
+from everturn.tools.sandbox.marked import kill_marked
+
+_GUARD = "guard"
+
+
+class Watch:
+    """The limits of one command, looked at from the shim, which is its parent."""
+
+    def __init__(self, folder: str, spec: Mapping[str, Any], first: tuple[int, int] | None) -> None:
+        self._first = first[0] if first else 0
+        self._workspace = Path(spec["workspace"])
+        self._mark = spec["mark"]
+        self._limits = ProcessLimits(*spec["limits"])
+        self._free = disk_of(self._workspace).free
+        self._group = _group_of(spec["groups"])
+        self._guard = read_guard(Path(folder))
+
+    def pause_s(self) -> float:
+        """Seconds until the next look."""
+        return self._limits.pause_s(disk_of(self._workspace) if self._first else None)
+
+    def breach(self) -> str:
+        """The limit that is passed, in words; empty if none is. Without a sandbox there are no limits."""
+        if not self._first:
+            return ""
+        processes = processes_in(self._first)
+        group = self._group if self._group.holds_memory else None
+        used = known_usage(processes, self._limits, group.is_out_of_memory if group else None)
+        if used is None:
+            used = usage_of(self._first, processes, self._limits)
+        used = msgspec.structs.replace(used, disk=disk_of(self._workspace, self._free))
+        return self._limits.breach(used) or self._forbidden_change()
+
+    def finish(self) -> tuple[str, list[str]]:
+        """After the last process: what it left is made harmless and durable. Returns the limit that the
+        kernel ended it for, in words, and notes for the reader."""
+        if self._mark:
+            kill_marked(self._mark)
+        breach = self._limits.memory_breach if self._group.is_out_of_memory() else ""
+        notes = set_aside(self._guard)
+        try:
+            DiskSync().sync_file_system(self._workspace)
+        except OSError as error:
+            notes.append(f"a power cut may lose what it wrote: {error.strerror or error}")
+        self._group.remove()
+        return breach, notes
+
+    def _forbidden_change(self) -> str:
+        made = self._guard.forbidden_change() if self._guard else ""
+        return f"{made} was made or changed, which other programs run outside the sandbox" if made else ""
+
+
+def write_guard(folder: Path, guard: ProjectGuard | None) -> None:
+    if guard is not None:
+        (folder / _GUARD).write_bytes(pickle.dumps(guard))
+
+
+def read_guard(folder: Path) -> ProjectGuard | None:
+    """The guard that was made before the command started; None for a session's own workspace."""
+    path = folder / _GUARD
+    if not os.path.exists(path):
+        return None
+    guard: ProjectGuard = pickle.loads(path.read_bytes())  # noqa: S301 - our own file in the data folder
+    return guard
+
+
+def set_aside(guard: ProjectGuard | None) -> list[str]:
+    """Rename what a command made and other programs would run; say so."""
+    names = guard.rename_harmful() if guard else []
+    if not names:
+        return []
+    return [
+        f"renamed, because other programs would run it outside the sandbox: {', '.join(names)}. "
+        "To keep it, write it with write_file, which asks."
+    ]
+
+
+def group_words(group: Group | None) -> list[tuple[str, bool, bool]]:
+    """A control group as the shim gets it: path, unified hierarchy, holds memory."""
+    folders = group.folders if group else []
+    return [(str(path), place.is_unified, "memory" in place.holds) for place, path in folders]
+
+
+def _group_of(words: Sequence[tuple[str, bool, bool]]) -> Group:
+    group = Group()
+    for path, is_unified, holds_memory in words:
+        holds = ("memory",) if holds_memory else ("pids",)
+        group.folders.append((Hierarchy(Path(path).parent, holds, is_unified), Path(path)))
+    return group
