@@ -126,7 +126,82 @@ class Output(anyio.abc.ByteReceiveStream):
         raise anyio.EndOfStream
 
     async def aclose(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Input(anyio.abc.ByteSendStream):
+    """What is typed into a process: lines, which fit into its pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    async def send(self, item: bytes) -> None:
+        os.write(self._descriptor, item)
+
+    async def aclose(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Process(anyio.abc.AsyncResource):
+    """A running command with its streams, used like ``anyio.abc.Process``. It is killed when it is closed."""
+
+    def __init__(self, fork: Fork, stdin: Input, stdout: Output, stderr: Output) -> None:
+        self._fork = fork
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+
+    @property
+    def pid(self) -> int:
+        return self._fork.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._fork.wait(0)
+
+    def send_signal(self, number: int) -> None:
+        self._fork.send_signal(number)
+
+    def kill(self) -> None:
+        self._fork.send_signal(signal.SIGKILL)
+
+    async def wait(self) -> int:
+        return await self._fork.wait_async()
+
+    async def aclose(self) -> None:
+        self.kill()
+        with anyio.CancelScope(shield=True):
+            await self.wait()
+            for stream in (self.stdin, self.stdout, self.stderr):
+                await stream.aclose()
+
+
+def open_command(
+    *arguments: str, environ: Mapping[str, str], reads_errors: bool = False, terminal: int | None = None
+) -> Process:
+    """Start a command. Its errors are printed with those of the tests, unless the test reads them.
+
+    ``terminal``: the descriptor that is its input, output and errors.
+    """
+    (given, types), (reads, prints), (reads_error, prints_error) = os.pipe(), os.pipe(), os.pipe()
+    streams = [given, prints, prints_error if reads_errors else sys.__stderr__.fileno()]
+    try:
+        fork = Fork(arguments, environ, streams if terminal is None else [terminal] * 3)
+    finally:
+        for descriptor in (given, prints, prints_error):
+            os.close(descriptor)
+    return Process(fork, Input(types), Output(reads), Output(reads_error))
+
+
+def fork_command(*arguments: str, environ: Mapping[str, str]) -> Fork:
+    """Start a command that is given no input. What it says is printed with the errors of the tests."""
+    errors = sys.__stderr__.fileno()
+    with open(os.devnull) as nothing:
+        return Fork(arguments, environ, [nothing.fileno(), errors, errors])
 
 
 def start_command(*arguments: str, environ: Mapping[str, str]) -> tuple[Fork, Output]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 from anyio.streams.text import TextReceiveStream
 
 from everturn.testing.wires import WireServer
-from tests.forks import run_command
+from tests.forks import Process, open_command, run_command
 
 PATIENCE_S = 120
 
@@ -45,8 +43,7 @@ async def command(
 class Program:
     """A running command whose output can be waited for."""
 
-    def __init__(self, process: anyio.abc.Process) -> None:
-        assert process.stdout is not None
+    def __init__(self, process: Process) -> None:
         self.process = process
         self._out = TextReceiveStream(process.stdout)
         self.text = ""
@@ -65,24 +62,16 @@ class Program:
         return self.text
 
     async def type(self, line: str) -> None:
-        assert self.process.stdin is not None
         await self.process.stdin.send(line.encode() + b"\n")
 
     async def leave(self) -> None:
-        assert self.process.stdin is not None
         await self.process.stdin.aclose()
 
 
 @asynccontextmanager
 async def program(environ: dict[str, str], *arguments: str) -> AsyncIterator[Program]:
-    async with await anyio.open_process(
-        [sys.executable, "-m", "everturn", *arguments], env=environ, stderr=None
-    ) as process:
-        try:
-            yield Program(process)
-        finally:
-            if process.returncode is None:
-                process.kill()
+    async with open_command(*arguments, environ=environ) as process:
+        yield Program(process)
 
 
 @asynccontextmanager

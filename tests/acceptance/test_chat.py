@@ -6,14 +6,12 @@ import json
 import os
 import re
 import signal
-import sys
 import termios
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
-import anyio.abc
 import anyio.lowlevel
 import httpx2
 import pytest
@@ -29,6 +27,7 @@ from everturn.testing.wires import (
     sse,
 )
 from tests.acceptance.command_line import Program, command, environment, program, server
+from tests.forks import Process, open_command
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 120
@@ -124,7 +123,7 @@ async def test_an_approval_is_answered_at_the_prompt(data_dir: Path, wires: Wire
 class Terminal:
     """``everturn chat`` on a pseudo-terminal."""
 
-    def __init__(self, process: anyio.abc.Process, master: int) -> None:
+    def __init__(self, process: Process, master: int) -> None:
         self.process = process
         self._master = master
         self.text = ""
@@ -149,18 +148,9 @@ class Terminal:
 async def terminal(environ: dict[str, str], port: int) -> AsyncIterator[Terminal]:
     master, slave = os.openpty()
     try:
-        async with await anyio.open_process(
-            [sys.executable, "-m", "everturn", "chat", "--server", f"http://127.0.0.1:{port}"],
-            env=environ | {"TERM": "xterm"},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-        ) as process:
-            try:
-                yield Terminal(process, master)
-            finally:
-                if process.returncode is None:
-                    process.kill()
+        line = ("chat", "--server", f"http://127.0.0.1:{port}")
+        async with open_command(*line, environ=environ | {"TERM": "xterm"}, terminal=slave) as process:
+            yield Terminal(process, master)
     finally:
         os.close(master)
         os.close(slave)
@@ -284,11 +274,8 @@ async def test_nothing_is_echoed_into_an_answer(data_dir: Path, wires: WireServe
 
 
 async def test_without_a_server_it_says_how_to_start_one(data_dir: Path, wires: WireServer) -> None:
-    async with await anyio.open_process(
-        [sys.executable, "-m", "everturn", "chat", "--server", f"http://127.0.0.1:{free_port()}"],
-        env=environment(data_dir, wires, PYTHONUNBUFFERED="1"),
-    ) as chat:
-        assert chat.stderr is not None
+    line = ("chat", "--server", f"http://127.0.0.1:{free_port()}")
+    async with open_command(*line, environ=environment(data_dir, wires), reads_errors=True) as chat:
         with anyio.fail_after(PATIENCE_S):
             said = "".join([piece async for piece in TextReceiveStream(chat.stderr)])
             assert await chat.wait() == 1

@@ -31,7 +31,7 @@ from everturn.testing.wires import (
     refuse,
     sse,
 )
-from tests.acceptance.command_line import PATIENCE_S, command, environment
+from tests.acceptance.command_line import PATIENCE_S, command, environment, program
 
 pytestmark = pytest.mark.anyio
 
@@ -598,22 +598,17 @@ async def test_serve_stops_cleanly_and_refuses_other_addresses_without_a_passwor
     refused = await command(data_dir, "serve", "--host", "0.0.0.0", "--port", "0")
     assert refused.returncode == 1
     assert "password" in refused.stderr
-    server = await anyio.open_process(
-        [sys.executable, "-m", "everturn", "serve", "--port", "0"], env=environment(data_dir)
-    )
-    assert server.stdout is not None
-    with anyio.fail_after(PATIENCE_S):
-        async for chunk in server.stdout:
-            if b"ready" in chunk:
-                break
-        server.send_signal(signal.SIGTERM)
-        assert await server.wait() == 0
+    async with program(environment(data_dir), "serve", "--port", "0") as server:
+        await server.until("is ready")
+        server.process.send_signal(signal.SIGTERM)
+        with anyio.fail_after(PATIENCE_S):
+            assert await server.process.wait() == 0
 
 
 async def test_the_ten_lines_of_the_readme_work(data_dir: Path, wires: WireServer) -> None:
     wires.play(say("Danube, Rhine, Loire."), say("Three rivers"))
-    program = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    code = program.split("```python\n")[1].split("```")[0].replace("~/.everturn", str(data_dir))
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    code = text.split("```python\n")[1].split("```")[0].replace("~/.everturn", str(data_dir))
     result = await anyio.run_process([sys.executable, "-c", code], env=environment(data_dir, wires))
     assert b"turn.completed" in result.stdout
     assert b"Danube" in result.stdout

@@ -8,7 +8,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +32,7 @@ from everturn.testing.wires import (
     wire_server,
 )
 from tests.acceptance.command_line import PATIENCE_S, command, environment
+from tests.forks import Fork, Process, open_command, run_command
 
 pytestmark = pytest.mark.anyio
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
@@ -163,10 +163,7 @@ async def test_a_provider_that_asks_for_a_long_wait_is_reported_instead(
 
 async def test_ctrl_c_stops_the_turn_and_the_exit_code_says_so(data_dir: Path, wires: WireServer) -> None:
     wires.play(WireAnswer(openai_answer(["Once upon"])[:1], ending="hang"))
-    async with await anyio.open_process(
-        [sys.executable, "-m", "everturn", "run", "A story"], env=environment(data_dir, wires)
-    ) as process:
-        assert process.stdout is not None
+    async with open_command("run", "A story", environ=environment(data_dir, wires)) as process:
         with anyio.fail_after(PATIENCE_S):
             text = b""
             while b"Once upon" not in text:
@@ -177,13 +174,12 @@ async def test_ctrl_c_stops_the_turn_and_the_exit_code_says_so(data_dir: Path, w
 
 
 @asynccontextmanager
-async def in_mid_answer(data_dir: Path, wires: WireServer) -> AsyncIterator[tuple[anyio.abc.Process, str]]:
+async def in_mid_answer(data_dir: Path, wires: WireServer) -> AsyncIterator[tuple[Process, str]]:
     """``everturn run`` whose model has said something and then says no more; with the session's id."""
     wires.play(WireAnswer(openai_answer(["Once upon"])[:1], ending="hang"))
-    line = [sys.executable, "-m", "everturn", "run", "--json", "A story"]
+    environ = environment(data_dir, wires)
     with anyio.fail_after(PATIENCE_S):
-        async with await anyio.open_process(line, env=environment(data_dir, wires)) as process:
-            assert process.stdout is not None
+        async with open_command("run", "--json", "A story", environ=environ, reads_errors=True) as process:
             text = b""
             while b"Once upon" not in text:
                 text += await process.stdout.receive()
@@ -201,7 +197,6 @@ async def test_sigterm_hands_the_turn_over_and_the_next_run_continues_it(
     async with in_mid_answer(data_dir, wires) as (process, session_id):
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 4
-        assert process.stderr is not None
         assert f"run --session {session_id} --resume" in (await process.stderr.receive()).decode()
     wires.play(say("Once upon a time."))
     resumed = await command(data_dir, "run", "--json", "--session", session_id, "--resume", wires=wires)
@@ -216,7 +211,6 @@ async def test_sigterm_hands_the_turn_over_and_the_next_run_continues_it(
 async def test_a_second_sigterm_hurries(data_dir: Path, wires: WireServer) -> None:
     with_grace(data_dir, 600.0)
     async with in_mid_answer(data_dir, wires) as (process, session_id):
-        assert process.stderr is not None
         process.send_signal(signal.SIGTERM)
         assert b"Waiting 600 seconds for the turn" in await process.stderr.receive()
         process.send_signal(signal.SIGTERM)
@@ -232,7 +226,6 @@ async def test_a_turn_that_ends_in_the_time_it_is_given_ends_as_ever(
 ) -> None:
     with_grace(data_dir, 600.0)
     async with in_mid_answer(data_dir, wires) as (process, _):
-        assert process.stderr is not None
         process.send_signal(signal.SIGTERM)
         assert b"600 seconds" in await process.stderr.receive()
         process.send_signal(signal.SIGINT)  # the user stops it, which is an end too
@@ -266,16 +259,12 @@ async def test_at_the_minutes_limit_the_turn_asks_and_only_a_real_answer_is_take
     assert len(wires.requests) == 3  # the limited turn continued, then the new one ran
 
 
-def on_a_terminal(environ: dict[str, str], arguments: list[str], answers: list[str]) -> tuple[str, int]:
+def on_a_terminal(
+    environ: dict[str, str], arguments: list[str], answers: list[str]
+) -> tuple[str, int | None]:
     """What a terminal shows; each time ``>`` asks, the next answer is typed."""
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "everturn", *arguments],
-        env=environ | {"TERM": "xterm"},
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-    )
+    process = Fork(tuple(arguments), environ | {"TERM": "xterm"}, [slave] * 3)
     os.close(slave)
     text = ""
     waiting = list(answers)
@@ -313,10 +302,7 @@ async def test_thinking_and_its_call_survive_kill_9_byte_for_byte(data_dir: Path
         "ANTHROPIC_API_KEY": "sk-ant-000000000000",
         "EVERTURN_MODEL": "anthropic:claude-test",
     }
-    async with await anyio.open_process(
-        [sys.executable, "-m", "everturn", "run", "--json", "Append a line"], env=environ
-    ) as process:
-        assert process.stdout is not None
+    async with open_command("run", "--json", "Append a line", environ=environ) as process:
         with anyio.fail_after(PATIENCE_S):
             text = b""
             while b"The line" not in text:
@@ -327,14 +313,9 @@ async def test_thinking_and_its_call_survive_kill_9_byte_for_byte(data_dir: Path
     wires.play(
         *(WireAnswer(sse(anthropic_start(), *anthropic_text(0, word), *anthropic_end())) for word in "AB")
     )
+    line = ("run", "--session", session, "Thanks")
     done = await anyio.to_thread.run_sync(
-        lambda: subprocess.run(
-            [sys.executable, "-m", "everturn", "run", "--session", session, "Thanks"],
-            env=environ,
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        lambda: run_command(*line, environ=environ, stdin="", timeout_s=PATIENCE_S)
     )
     assert done.returncode == 0, done.stderr
     assert wires.requests[1].body == wires.requests[2].body

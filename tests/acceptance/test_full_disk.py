@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 from everturn.testing.web_server import Frame, frames_of
 from everturn.testing.wires import WireAnswer, WireServer, openai_answer, served
 from tests.acceptance.command_line import PATIENCE_S, command, environment
+from tests.forks import open_command
 from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.anyio
@@ -70,11 +69,7 @@ class Reader:
 @asynccontextmanager
 async def _serving(home: Path, wires: WireServer) -> AsyncIterator[httpx2.AsyncClient]:
     """``everturn serve`` in a process of its own, killed at the end."""
-    process = await anyio.open_process(
-        [sys.executable, "-m", "everturn", "serve", "--port", "0"], env=environment(home, wires), stderr=None
-    )
-    try:
-        assert process.stdout is not None
+    async with open_command("serve", "--port", "0", environ=environment(home, wires)) as process:
         said = b""
         while (found := re.search(rb"http://[0-9.]+:[0-9]+", said)) is None:
             said += await process.stdout.receive()
@@ -82,10 +77,6 @@ async def _serving(home: Path, wires: WireServer) -> AsyncIterator[httpx2.AsyncC
             base_url=found.group().decode(), timeout=PATIENCE_S, trust_env=False
         ) as http:
             yield http
-    finally:
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
-        await process.aclose()
 
 
 async def _until_ready(http: httpx2.AsyncClient, reason: str | None) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ import httpx2
 import pytest
 
 from tests.acceptance.command_line import PATIENCE_S, command, environment
+from tests.forks import open_command
 from tests.s3_server import KEYS, S3Server
 
 pytestmark = pytest.mark.anyio
@@ -22,10 +21,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def serving(home: Path) -> AsyncIterator[httpx2.AsyncClient]:
     """``everturn serve`` in a process of its own, killed at the end."""
-    process = await anyio.open_process(
-        [sys.executable, "-m", "everturn", "serve", "--port", "0"], env=environment(home), stderr=None
-    )
-    try:
+    async with open_command("serve", "--port", "0", environ=environment(home)) as process:
         said = b""
         while (found := re.search(rb"http://[0-9.]+:[0-9]+", said)) is None:
             said += await process.stdout.receive()
@@ -33,10 +29,6 @@ async def serving(home: Path) -> AsyncIterator[httpx2.AsyncClient]:
             base_url=found.group().decode(), timeout=PATIENCE_S, trust_env=False
         ) as http:
             yield http
-    finally:
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
-        await process.aclose()
 
 
 async def upload(http: httpx2.AsyncClient, content: bytes) -> httpx2.Response:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 from playwright.async_api import expect
 
@@ -21,6 +22,7 @@ from everturn.testing import within
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.web_server import run_web
 from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, Tool, open_browser, open_house, say
+from tests.forks import run_command
 
 pytestmark = [
     pytest.mark.anyio,
@@ -216,8 +218,8 @@ async def test_before_there_is_a_session_an_at_brings_a_file(data_dir: Path, tmp
 
 async def test_the_password_is_changed_with_the_old_one(data_dir: Path) -> None:
     environ = dict(os.environ) | {"EVERTURN_HOME": str(data_dir)}
-    await anyio.run_process(
-        [sys.executable, "-m", "everturn", "password"], input=b"correct horse\n" * 2, env=environ
+    await anyio.to_thread.run_sync(
+        lambda: run_command("password", environ=environ, stdin="correct horse\n" * 2, timeout_s=PATIENCE_S)
     )
     async with open_house(data_dir) as house:
         page = await house.open()

@@ -6,8 +6,7 @@ Every endpoint that can be read is asked on both. What differs is named here, wi
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
+import signal
 import time
 import zipfile
 from base64 import b64encode
@@ -23,6 +22,7 @@ from everturn.store.secrets.key_ring import new_key
 from everturn.testing.ports import free_port
 from everturn.testing.postgres_server import PostgresServer
 from tests.acceptance.command_line import environment
+from tests.forks import fork_command
 from tests.golden.make_folder import provider, wait_until_ready
 
 pytestmark = pytest.mark.timeout(600)  # two servers start and run turns, on a machine that may be busy
@@ -61,10 +61,7 @@ Pair = tuple[httpx2.Client, httpx2.Client]
 @contextmanager
 def server(home: Path, **environ: str) -> Iterator[httpx2.Client]:
     port = free_port()
-    serving = subprocess.Popen(
-        [sys.executable, "-m", "everturn", "serve", "--port", str(port)],
-        env=environment(home, None, **environ),
-    )
+    serving = fork_command("serve", "--port", str(port), environ=environment(home, None, **environ))
     try:
         with httpx2.Client(
             base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S, trust_env=False
@@ -72,12 +69,10 @@ def server(home: Path, **environ: str) -> Iterator[httpx2.Client]:
             wait_until_ready(client)
             yield client
     finally:
-        serving.terminate()
-        try:
+        serving.send_signal(signal.SIGTERM)
+        if serving.wait(PATIENCE_S) is None:
+            serving.send_signal(signal.SIGKILL)
             serving.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            serving.kill()
-            serving.wait()
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from everturn.domain.errors import WrongState
 from everturn.store import open_store
 from everturn.testing.ports import free_port
 from tests.acceptance.command_line import environment
+from tests.forks import fork_command
 from tests.golden.make_folder import PASSWORD, provider, wait_until_ready
 
 FOLDERS = sorted(Path(__file__).parent.glob("folders/*.tar.gz"))
@@ -30,18 +30,16 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[httpx2.Clien
     port = free_port()
     with provider() as wire:
         base = f"http://127.0.0.1:{wire}/v1"
-        serving = subprocess.Popen(
-            [sys.executable, "-m", "everturn", "serve", "--port", str(port)],
-            env=environment(tmp_path / "data", OPENAI_BASE_URL=base, OPENAI_API_KEY="sk-not-a-key"),
-        )
+        environ = environment(tmp_path / "data", OPENAI_BASE_URL=base, OPENAI_API_KEY="sk-not-a-key")
+        serving = fork_command("serve", "--port", str(port), environ=environ)
         try:
             with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
                 wait_until_ready(client)
                 assert client.post("/api/signin", json={"password": PASSWORD}).status_code < 300
                 yield client
         finally:
-            serving.kill()  # one turn still waits for its model, and a polite end would wait for it
-            serving.wait()
+            serving.send_signal(signal.SIGKILL)  # one turn still waits for its model: a polite end would wait
+            serving.wait(60)
 
 
 def test_an_old_folder_shows_everything_that_was_in_it(old: httpx2.Client) -> None:
