@@ -23,7 +23,7 @@ store models tools
 memory workspace
 engine
 delivery
-jobs
+jobs schedules
 gateway web
 config
 app
