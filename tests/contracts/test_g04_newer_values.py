@@ -9,7 +9,7 @@ from everturn.domain import events as ev
 from everturn.domain.asks import AskTopic
 from everturn.domain.checkpoints import Changes, NewCheckpoint
 from everturn.domain.fold import fold
-from everturn.domain.messages import Message, NewerPart, Part, Role, Text
+from everturn.domain.messages import Message, NewerPart, Part, Role, Source, Text, untrusted_source
 from everturn.domain.store_values import Request
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.turns import TurnState
@@ -50,8 +50,12 @@ ODD_RESULT = NewerPart(type="result", call_id="call_1", name="look", text="later
 
 async def drawn(store: Store) -> Message:
     """The answer of a completed turn with parts that only the next version knows."""
+    return await message_with(store, Text("Before."), Drawing((1, 2)), ODD_RESULT, Text("After."))
+
+
+async def message_with(store: Store, *parts: Part | NewerPart) -> Message:
+    """The answer of a completed turn, with these parts."""
     held = await start(store, (await new_session(store)).id, "draw")
-    parts = (Text("Before."), Drawing((1, 2)), ODD_RESULT, Text("After."))
     said = Message(f"{held.turn.id}-1", held.turn.id, Role.ASSISTANT, parts, 0, ordinal=1)  # type: ignore[arg-type]
     number = await append(store, held, answer("drawn"))
     folded = fold(held.turn.id, await store.journal.of_turn(ME, held.turn.id), is_ended=True)
@@ -71,6 +75,34 @@ async def test_g04_a_message_with_newer_parts_is_shown_and_exported_as_it_is(sto
     assert exported["parts"] == msgspec.json.decode(msgspec.json.encode(said.parts))
     copy = await store.transcript.branch(ME, session_id, None, Request())
     assert (await transcript(store, copy.id))[-1].parts == shown.parts
+
+
+class NewerSource(Source, frozen=True):
+    language: str = ""
+
+
+class NewerText(Text, frozen=True, tag="text"):
+    """A known part with a field of the next version, whose name no field of ours could have."""
+
+    mood: str = msgspec.field(default="", name="class")
+
+
+async def test_g04_newer_fields_of_known_parts_are_kept_and_the_parts_used(store: Store) -> None:
+    text = NewerText("Good day.", source=NewerSource("telegram", "Bo", language="en"), mood="calm")
+    said = await message_with(store, Text("Before."), text)
+    session_id = (await store.turns.get(ME, said.turn_id)).session_id
+    written = msgspec.json.decode(msgspec.json.encode(said.parts))
+    assert (written[1]["class"], written[1]["source"]["language"]) == ("calm", "en")
+    shown = (await transcript(store, session_id))[-1]
+    assert msgspec.json.decode(msgspec.json.encode(shown.parts)) == written
+    assert shown.text == "Before.\nGood day."
+    assert untrusted_source(shown) is not None
+    document = msgspec.json.encode(await documents.export_document(store, ME, session_id))
+    assert msgspec.json.decode(document)["messages"][-1]["parts"] == written
+    copy = await store.transcript.branch(ME, session_id, None, Request())
+    assert (await transcript(store, copy.id))[-1].parts == shown.parts
+    (*_, given) = await store.transcript.context(ME, session_id)
+    assert given.text == shown.text
 
 
 async def test_g04_newer_parts_are_not_given_to_the_model(store: Store, clock: FakeClock) -> None:

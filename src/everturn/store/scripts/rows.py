@@ -15,6 +15,7 @@ from everturn.domain.events import KINDS, Event
 from everturn.domain.ids import message_id
 from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import AnyPart, Message, NewerPart, Result, Role, Summary, Text
+from everturn.domain.newer_fields import keep_newer_fields
 from everturn.domain.sessions import Session, SessionChat, SessionKind
 from everturn.domain.turns import Bar, Failure, Recovery, Turn, TurnKind, TurnState, Usage
 from everturn.store.scripts.queries.events import EventColumns
@@ -28,9 +29,9 @@ _usage = msgspec.json.Decoder(Usage)
 _failure = msgspec.json.Decoder(Failure)
 _bars: msgspec.json.Decoder[list[list[object] | Bar]] = msgspec.json.Decoder(list[list[object] | Bar])
 _tags: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
-_parts: msgspec.json.Decoder[tuple[tuple[int, ...], tuple[AnyPart, ...]]] = msgspec.json.Decoder(
-    tuple[tuple[int, ...], tuple[AnyPart, ...]]
-)
+# Of a message: how long the words of each part are that has some, and the parts without them.
+_Packed = tuple[tuple[int, ...], tuple[AnyPart, ...]]
+_parts: msgspec.json.Decoder[_Packed] = msgspec.json.Decoder(_Packed)
 _newer_parts: msgspec.json.Decoder[tuple[tuple[int, ...], tuple[JsonObject, ...]]] = msgspec.json.Decoder(
     tuple[tuple[int, ...], tuple[JsonObject, ...]]
 )
@@ -282,13 +283,10 @@ def message_of(row: MessageColumns | PagedMessage, turn_id: str) -> Message:
 def _parts_of(text: str, packed: bytes | None) -> tuple[AnyPart, ...]:
     if packed is None:
         return (Text(text),)
-    try:
-        lengths, rest = _parts.decode(packed)
-    except msgspec.ValidationError:
-        lengths, rest = _with_newer(packed)
-    remaining = iter(lengths)
     start = 0
     parts: list[AnyPart] = []
+    lengths, rest = _unpack(packed)
+    remaining = iter(lengths)
     for part in rest:
         if _words_of(part) is None:
             parts.append(part)
@@ -299,17 +297,30 @@ def _parts_of(text: str, packed: bytes | None) -> tuple[AnyPart, ...]:
     return tuple(parts)
 
 
-def _with_newer(packed: bytes) -> tuple[tuple[int, ...], tuple[AnyPart, ...]]:
-    """The parts of a message, of which some are of types that only a newer version knows (G04)."""
+def _unpack(packed: bytes) -> _Packed:
+    """The lengths of the words, and the parts without them.
+
+    The decoder drops fields that it does not know. If it dropped none, encoding gives the same bytes again.
+    """
+    try:
+        found = _parts.decode(packed)
+    except msgspec.ValidationError:
+        return _unpack_newer(packed)
+    return found if _json.encode(found) == packed else _unpack_newer(packed)
+
+
+def _unpack_newer(packed: bytes) -> _Packed:
+    """As ``_unpack``, with types and fields that only a newer version knows (G04)."""
     lengths, stored = _newer_parts.decode(packed)
     return lengths, tuple(map(_part_of, stored))
 
 
 def _part_of(stored: JsonObject) -> AnyPart:
     try:
-        return cast(AnyPart, msgspec.convert(stored, AnyPart))
+        part: AnyPart = msgspec.convert(stored, AnyPart)
     except msgspec.ValidationError:
         return cast(AnyPart, NewerPart(stored))
+    return keep_newer_fields(part, stored)
 
 
 # --- events -----------------------------------------------------------------------------------------
