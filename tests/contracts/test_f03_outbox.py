@@ -10,7 +10,10 @@ import pytest
 
 from everturn.domain.delivery import PartState, WhenUnknown
 from everturn.domain.errors import LeaseLost, NotFound, WrongState
+from everturn.domain.events import ReplySent, ReplyUnknown
 from everturn.domain.probe import Moment
+from everturn.domain.replies import ReplyDelivery, ReplyState
+from everturn.domain.store_values import Accepted
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.store.scripts.common import lock_session
@@ -22,6 +25,7 @@ from tests.conftest import OpenAnother
 from tests.delivering import (
     ACCOUNT,
     AGE_MAX_MS,
+    accept,
     arrive,
     claim_parts,
     due,
@@ -389,3 +393,113 @@ async def test_f03_a_purged_session_takes_its_messages_along(store: Store) -> No
     await store.delivery.outbox.mark_sent(lease, part.id, "1")  # its row has gone, which is no error
     assert await claim_parts(store, lease) == []
     assert await due(store) == []
+
+
+# --- the session is told ------------------------------------------------------------------------------
+
+
+async def told(store: Store, session_id: str) -> list[ReplySent | ReplyUnknown]:
+    """The events about replies, in order."""
+    found = await store.journal.after(ME, session_id, 0)
+    payloads = [event.payload for event in found]
+    return [payload for payload in payloads if isinstance(payload, ReplySent | ReplyUnknown)]
+
+
+async def recorded_reply(store: Store, *texts: str) -> Accepted:
+    accepted = await arrive(store, "u1")
+    await reply(store, accepted, "good morning")
+    (owed,) = await due(store)
+    await record(store, owed, *texts)
+    return accepted
+
+
+async def shown(store: Store, accepted: Accepted) -> ReplyDelivery:
+    page = await store.transcript.page(ME, accepted.turn.session_id)
+    (turn,) = [turn for turn in page.turns if turn.id == accepted.turn.id]
+    (delivery,) = turn.replies
+    return delivery
+
+
+async def test_f03_the_session_is_told_once_that_the_chat_has_the_whole_answer(store: Store) -> None:
+    accepted = await recorded_reply(store, "good", "morning")
+    session_id = accepted.turn.session_id
+    before = await store.sessions.get(ME, session_id)
+    lease = await lease_of(store)
+    assert (await shown(store, accepted)).state is ReplyState.WAITING
+    for text in ("good", "morning"):
+        assert await told(store, session_id) == []
+        (part,) = await claim_parts(store, lease)
+        await store.delivery.outbox.mark_sent(lease, part.id, f"tg-{text}")
+    (sent,) = await told(store, session_id)
+    assert isinstance(sent, ReplySent)
+    assert sent.turn_id == accepted.turn.id
+    assert (sent.reply.account, sent.reply.platform, sent.reply.state) == (
+        ACCOUNT,
+        "telegram",
+        ReplyState.SENT,
+    )
+    assert await shown(store, accepted) == sent.reply
+    after = await store.sessions.get(ME, session_id)
+    assert (after.version, after.updated_at) == (before.version, before.updated_at), "it is no activity"
+
+
+async def test_f03_the_session_is_told_of_a_reply_that_a_person_decides_about(store: Store) -> None:
+    accepted = await recorded_reply(store, "good morning")
+    session_id, lease, outbox = accepted.turn.session_id, await lease_of(store), store.delivery.outbox
+    (part,) = await claim_parts(store, lease)
+    await outbox.mark_unknown(lease, part.id, "The connection broke.")
+    await outbox.settle_unknown(lease, WhenUnknown.HOLD)
+    (unknown,) = await told(store, session_id)
+    assert isinstance(unknown, ReplyUnknown)
+    assert (unknown.reply.state, unknown.reply.parts, unknown.reply.error) == (
+        ReplyState.UNKNOWN,
+        (part.id,),
+        "The connection broke.",
+    )
+    assert await shown(store, accepted) == unknown.reply
+    await outbox.send_again(ME, part.id)
+    assert (await shown(store, accepted)).state is ReplyState.WAITING
+    (again,) = await claim_parts(store, lease)
+    await outbox.mark_sent(lease, again.id, "tg-1")
+    _, sent = await told(store, session_id)
+    assert isinstance(sent, ReplySent)
+    assert sent.reply.is_repeat
+
+
+async def test_f03_the_session_is_told_of_an_answer_that_a_person_saw_arrive(store: Store) -> None:
+    accepted = await recorded_reply(store, "good morning")
+    lease, outbox = await lease_of(store), store.delivery.outbox
+    (part,) = await claim_parts(store, lease)
+    await outbox.mark_unknown(lease, part.id, "The connection broke.")
+    await outbox.settle_unknown(lease, WhenUnknown.HOLD)
+    await outbox.confirm_arrived(ME, part.id)
+    events = await told(store, accepted.turn.session_id)
+    assert [type(event) for event in events] == [ReplyUnknown, ReplySent]
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_f03_the_session_is_told_of_an_answer_that_will_not_arrive(
+    store: Store, clock: FakeClock, is_refused: bool
+) -> None:
+    accepted = await recorded_reply(store, "good morning")
+    lease, outbox = await lease_of(store), store.delivery.outbox
+    if is_refused:
+        (part,) = await claim_parts(store, lease)
+        await outbox.give_up(lease, part.id, "The chat was deleted.")
+    else:
+        await clock.advance(AGE_MAX_MS / 1000)
+        assert await claim_parts(store, lease) == []
+    (event,) = await told(store, accepted.turn.session_id)
+    assert isinstance(event, ReplyUnknown)
+    assert event.reply.state is ReplyState.UNDELIVERED
+    assert event.reply.error == ("The chat was deleted." if is_refused else "It could not be sent in time.")
+
+
+async def test_f03_a_notice_to_a_chat_is_no_answer_and_the_session_is_not_told(store: Store) -> None:
+    received = await receive(store, "u1")
+    accepted = await accept(store, received)
+    await send_to(store, received.chat, "note", "hello")
+    lease = await lease_of(store)
+    (part,) = await claim_parts(store, lease)
+    await store.delivery.outbox.mark_sent(lease, part.id, "1")
+    assert await told(store, accepted.turn.session_id) == []

@@ -36,8 +36,8 @@ START_MS = 1_800_000_000_000
 STEP_MS = 250
 MODEL = "test:model"
 SESSION = "ses_00000000000000000000000000"
-# Kinds that speak of the session; the page reads its messages again.
-SESSION_KINDS = frozenset({"session.changed", "files.restored", "snapshot"})
+# Kinds that belong to no turn.
+SESSION_KINDS = frozenset({"session.changed", "files.restored", "reply.sent", "reply.unknown", "snapshot"})
 
 _ENDINGS: dict[type, TurnState] = {
     ev.TurnCompleted: TurnState.COMPLETED,

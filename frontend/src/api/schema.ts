@@ -748,6 +748,40 @@ export interface components {
             /** @default null */
             cursor?: string | null;
         };
+        /** ReplyDelivery */
+        ReplyDelivery: {
+            chat_id: string;
+            account: string;
+            platform: string;
+            title: string;
+            state: components["schemas"]["ReplyState"];
+            at: number;
+            /** @default false */
+            is_repeat?: boolean;
+            /** @default [] */
+            parts?: string[];
+            /** @default  */
+            error?: string;
+        };
+        /** ReplySent */
+        ReplySent: {
+            /** @enum {unknown} */
+            kind: "reply.sent";
+            turn_id: string;
+            reply: components["schemas"]["ReplyDelivery"];
+        };
+        /**
+         * ReplyState
+         * @enum {unknown}
+         */
+        ReplyState: "sent" | "undelivered" | "unknown" | "waiting";
+        /** ReplyUnknown */
+        ReplyUnknown: {
+            /** @enum {unknown} */
+            kind: "reply.unknown";
+            turn_id: string;
+            reply: components["schemas"]["ReplyDelivery"];
+        };
         /** Result */
         Result: {
             /** @enum {unknown} */
@@ -951,7 +985,7 @@ export interface components {
             position: number;
             turn_id: string | null;
             at: number;
-            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["FilesChanged"] | components["schemas"]["FilesRestored"] | components["schemas"]["FilesMoved"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["SessionChanged"] | components["schemas"]["Snapshot"];
+            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["FilesChanged"] | components["schemas"]["FilesRestored"] | components["schemas"]["FilesMoved"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["SessionChanged"] | components["schemas"]["ReplySent"] | components["schemas"]["ReplyUnknown"] | components["schemas"]["Snapshot"];
         };
         /** SessionNews */
         SessionNews: {
@@ -1229,6 +1263,8 @@ export interface components {
             first_position?: number;
             /** @default null */
             files?: components["schemas"]["TurnFiles"] | null;
+            /** @default [] */
+            replies?: components["schemas"]["ReplyDelivery"][];
         };
         /** TurnAccepted */
         TurnAccepted: {

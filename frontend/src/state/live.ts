@@ -42,6 +42,8 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "files.changed": filesChanged,
   "files.restored": unchanged,
   "files.moved": unchanged,
+  "reply.sent": unchanged,
+  "reply.unknown": unchanged,
   "approval.requested": approvalRequested,
   "approval.resolved": approvalResolved,
   "question.asked": questionAsked,

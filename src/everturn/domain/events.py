@@ -15,6 +15,7 @@ from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.checkpoints import FileChange, FilesInDoubt, LeftOut
 from everturn.domain.json_types import Json
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
+from everturn.domain.replies import ReplyDelivery
 from everturn.domain.turns import ClaimReason, Failure, FinishReason, Usage
 from everturn.domain.working_copies import KeptFile
 
@@ -240,6 +241,20 @@ class SessionChanged(Payload, frozen=True, tag="session.changed"):
     head: str | None = None
 
 
+class ReplySent(Payload, frozen=True, tag="reply.sent"):
+    """A chat has the whole answer of a turn. The event is of no turn: a turn's events end with its end."""
+
+    turn_id: str
+    reply: ReplyDelivery
+
+
+class ReplyUnknown(Payload, frozen=True, tag="reply.unknown"):
+    """A chat may not have the whole answer of a turn, and a person decides whether it is sent again."""
+
+    turn_id: str
+    reply: ReplyDelivery
+
+
 class Snapshot(Payload, frozen=True, tag="snapshot"):
     """Older events were pruned: read the messages again, then follow from ``position``."""
 
@@ -275,6 +290,8 @@ AnyPayload = Union[
     TurnInterrupted,
     MessageAdded,
     SessionChanged,
+    ReplySent,
+    ReplyUnknown,
     Snapshot,
 ]
 

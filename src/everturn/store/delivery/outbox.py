@@ -28,6 +28,7 @@ from everturn.store.scripts.queries.delivery import (
     PART,
     PART_OUTGOING,
     PARTS_CLAIMABLE,
+    PARTS_EXPIRED,
     PARTS_FOR_PEOPLE,
     PARTS_OF_TURN,
     PARTS_SENDING,
@@ -36,6 +37,7 @@ from everturn.store.scripts.queries.delivery import (
 )
 from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
+from everturn.store.turn_replies import lock_replies, note_sent, note_trouble
 
 FOR_PEOPLE_MAX = 200
 AGAIN_MS = 24 * 3600 * 1000  # how long a part is tried that a person sends again
@@ -132,7 +134,7 @@ def _has_work(tx: Tx, account: str) -> Script[bool]:
 
 def _claim(tx: Tx, lease: AccountLease, limit: int) -> Script[list[OutgoingPart]]:
     yield from lock_lease(tx, lease)
-    yield q("parts_expire", lease.account, tx.now, _TOO_OLD)
+    yield from _expire(tx, lease.account)
     claimed = []
     for part_no in (yield from PARTS_CLAIMABLE.all(lease.account, tx.now, limit)):
         yield q("part_claim", part_no, lease.epoch, tx.now)
@@ -140,19 +142,33 @@ def _claim(tx: Tx, lease: AccountLease, limit: int) -> Script[list[OutgoingPart]
     return claimed
 
 
+def _expire(tx: Tx, account: str) -> Script[None]:
+    """Give up the parts that are too old."""
+    expired = yield from PARTS_EXPIRED.all(account, tx.now)
+    if expired:
+        replies = yield from lock_replies(tx, expired)
+        yield q("parts_expire", account, tx.now, _TOO_OLD)
+        yield from note_trouble(tx, replies)
+
+
 def _mark_sent(tx: Tx, lease: AccountLease, part_id: str, external_id: str, spacing_ms: int) -> Script[None]:
     yield from lock_lease(tx, lease)
+    replies = yield from lock_replies(tx, [part_id])
     if spacing_ms:
         yield q("parts_space", part_id, tx.now + spacing_ms)
     # It has no row any more if its session was purged meanwhile.
-    yield q("part_sent", part_id, lease.epoch, external_id, tx.now)
+    if (yield q("part_sent", part_id, lease.epoch, external_id, tx.now)):
+        yield from note_sent(tx, replies)
 
 
 def _not_sent(
     tx: Tx, lease: AccountLease, part_id: str, state: PartState, error: str, retry_at: int
 ) -> Script[None]:
     yield from lock_lease(tx, lease)
+    is_final = state is PartState.UNDELIVERED
+    replies = (yield from lock_replies(tx, [part_id])) if is_final else []
     yield q("part_not_sent", part_id, lease.epoch, state.value, error[:ERROR_CHARS_MAX], retry_at, tx.now)
+    yield from note_trouble(tx, replies)
 
 
 def _put_back_unsent(tx: Tx, lease: AccountLease, sending: frozenset[str]) -> Script[int]:
@@ -177,12 +193,14 @@ def _has_unknown(tx: Tx, account: str) -> Script[bool]:
 def _settle_unknown(tx: Tx, lease: AccountLease, policy: WhenUnknown) -> Script[int]:
     yield from lock_lease(tx, lease)
     found = yield from PARTS_UNKNOWN.all(lease.account)
+    replies = yield from lock_replies(tx, [part.id for part in found])
     for part in found:
         is_edit = bool(_part.decode(part.body).replaces)
         rule = WhenUnknown.RESEND if is_edit else policy
         state, is_repeat = next_after_unknown(rule, is_repeat=bool(part.is_repeat))
         next_at = tx.now + _pause_ms(part.attempts)
         yield q("part_settle", part.part_no, state.value, int(is_repeat), next_at, tx.now)
+    yield from note_trouble(tx, replies)
     return len(found)
 
 
@@ -207,7 +225,9 @@ def _confirm_arrived(tx: Tx, owner: str, part_id: str) -> Script[PartStatus]:
     part = yield from _get(owner, part_id)
     if part.state is not PartState.HELD:
         raise WrongState(f"Part {part_id} is {part.state}.", hint="Only a held part can be confirmed.")
-    yield q("part_arrived", part_id, tx.now)
+    replies = yield from lock_replies(tx, [part_id])
+    if (yield q("part_arrived", part_id, tx.now)):
+        yield from note_sent(tx, replies)
     return (yield from _get(owner, part_id))
 
 

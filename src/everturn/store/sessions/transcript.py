@@ -69,6 +69,7 @@ from everturn.store.sessions.imports import (
 from everturn.store.sessions.targets import redo_target, select_target, turn_in, undo_target
 from everturn.store.sessions.titles import copy_title, needle_of, origin_title, put_title, title_text
 from everturn.store.turn_files import files_of_turns
+from everturn.store.turn_replies import replies_of_turns
 from everturn.store.turns.details import with_siblings
 from everturn.store.turns.endings import NewTurn, queue_turn
 from everturn.store.turns.queue import queued_turns
@@ -196,10 +197,13 @@ def _page(tx: Tx, owner: str, session_id: str, before: str | None, limit: int) -
         wanted[session.session.active_turn] = None
     turns = []
     files = (yield from files_of_turns(wanted)) if wanted else {}
+    replies = (yield from replies_of_turns(wanted)) if wanted else {}
     for turn_id in wanted:
         turn = turn_of((yield from TURN.only(turn_id)))
         shown = yield from with_siblings(turn)
-        turns.append(msgspec.structs.replace(shown, files=files.get(turn_id)))
+        turns.append(
+            msgspec.structs.replace(shown, files=files.get(turn_id), replies=replies.get(turn_id, ()))
+        )
     # A turn that was accepted and not claimed yet is on no path: without the queue, a client that reads its
     # own write would not find it. The row's count spares the query.
     is_newest = before is None and session.session.queued

@@ -191,7 +191,7 @@ FROM outbox_parts p JOIN chats c ON c.chat_no = p.chat_no WHERE p.part_no = $1
 
 -- name: part_sent
 UPDATE outbox_parts SET state = 'sent', body = '', external_id = $3, error = NULL, changed_at = $4
-WHERE id = $1 AND epoch = $2 AND state = 'sending'
+WHERE id = $1 AND epoch = $2 AND state = 'sending' RETURNING id
 
 -- name: parts_space
 -- The other waiting parts of the part's chat are not sent before this time.
@@ -213,7 +213,7 @@ WHERE id = $1 AND epoch = $2 AND state = 'sending'
 SELECT id FROM outbox_parts WHERE account = $1 AND epoch = $2 AND state = 'sending'
 
 -- name: parts_unknown
-SELECT part_no, is_repeat, attempts, body FROM outbox_parts WHERE account = $1 AND state = 'unknown' ORDER BY part_no
+SELECT part_no, id, is_repeat, attempts, body FROM outbox_parts WHERE account = $1 AND state = 'unknown' ORDER BY part_no
 
 -- name: part_settle
 UPDATE outbox_parts SET state = $2, is_repeat = $3, next_at = $4, changed_at = $5 WHERE part_no = $1
@@ -228,11 +228,30 @@ WHERE id = $1 AND state = $5
 
 -- name: part_arrived
 UPDATE outbox_parts SET state = 'sent', body = '', error = NULL, changed_at = $2 WHERE id = $1 AND state = 'held'
+RETURNING id
 
 -- name: parts_of_turn
 SELECT {part_columns} FROM outbox o JOIN outbox_parts p ON p.outbox_no = o.outbox_no
 JOIN chats c ON c.chat_no = o.chat_no WHERE o.turn_no = $1 AND (o.key LIKE 'turn:%' OR o.key LIKE 'interrupted:%')
 ORDER BY p.part_no
+
+-- name: replies_of_turns
+-- The parts of the answers of these turns, those of one chat together.
+SELECT t.id AS turn_id, c.id AS chat_id, c.account, c.platform, c.title, p.id AS part_id, p.state, p.is_repeat, p.error,
+p.changed_at
+FROM turns t JOIN outbox o ON o.turn_no = t.turn_no AND o.key = 'turn:' || t.id JOIN chats c ON c.chat_no = o.chat_no
+JOIN outbox_parts p ON p.outbox_no = o.outbox_no
+WHERE t.id {in_list:$1} ORDER BY t.turn_no, o.outbox_no, p.part_no
+
+-- name: replies_of_parts
+-- Not the parts of other messages, such as notices.
+SELECT DISTINCT s.id AS session_id, s.owner, t.id AS turn_id, c.id AS chat_id
+FROM outbox_parts p JOIN outbox o ON o.outbox_no = p.outbox_no JOIN turns t ON t.turn_no = o.turn_no
+JOIN sessions s ON s.session_no = t.session_no JOIN chats c ON c.chat_no = o.chat_no
+WHERE p.id {in_list:$1} AND o.key = 'turn:' || t.id ORDER BY session_id, turn_id, chat_id
+
+-- name: parts_expired
+SELECT id FROM outbox_parts WHERE account = $1 AND state = 'waiting' AND give_up_at <= $2
 
 -- name: parts_for_people
 SELECT {part_columns} FROM chats c JOIN outbox_parts p ON p.chat_no = c.chat_no

@@ -83,6 +83,30 @@ class PartColumns(Columns, frozen=True):
     changed_at: int
 
 
+class ReplyPartColumns(Columns, frozen=True):
+    """A part of the answer of a turn."""
+
+    turn_id: str
+    chat_id: str
+    account: str
+    platform: str
+    title: str
+    part_id: str
+    state: str
+    is_repeat: int
+    error: str | None
+    changed_at: int
+
+
+class ReplyOfPart(Columns, frozen=True):
+    """The reply that a part belongs to."""
+
+    session_id: str
+    owner: str
+    turn_id: str
+    chat_id: str
+
+
 class TurnNumbers(Columns, frozen=True):
     turn_no: int
     session_no: int
@@ -98,6 +122,7 @@ class DeliveryTotalsColumns(Columns, frozen=True):
 
 class UnknownPart(Columns, frozen=True):
     part_no: int
+    id: str
     is_repeat: int
     attempts: int
     body: str  # JSON
@@ -144,6 +169,9 @@ PARTS_SENDING: SelectValue[[str, int], str] = SelectValue("parts_sending")
 PARTS_UNKNOWN: Select[[str], UnknownPart] = Select("parts_unknown", UnknownPart)
 PART: Select[[str, str], PartColumns] = Select("part_get", PartColumns)
 PARTS_OF_TURN: Select[[int], PartColumns] = Select("parts_of_turn", PartColumns)
+REPLIES_OF_TURNS: Select[[str], ReplyPartColumns] = Select("replies_of_turns", ReplyPartColumns)
+REPLIES_OF_PARTS: Select[[str], ReplyOfPart] = Select("replies_of_parts", ReplyOfPart)
+PARTS_EXPIRED: SelectValue[[str, int], str] = SelectValue("parts_expired")
 PARTS_FOR_PEOPLE: Select[[str, int], PartColumns] = Select("parts_for_people", PartColumns)
 
 ACCOUNT_FIGURES: Select[[str, int], FiguresColumns] = Select("account_figures", FiguresColumns)
