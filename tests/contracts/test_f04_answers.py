@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from everturn.testing.platform import PLAIN, RICH, FakePlatform
 from everturn.testing.tools import FakeTool
 from tests.acting import ME, ask, claim
 from tests.conftest import OpenAnother
-from tests.delivering import AGE_MAX_MS, arrive
+from tests.delivering import AGE_MAX_MS, arrive, claim_parts, lease_of
 from tests.serving import service_of, serving
 from tests.waiting import until
 
@@ -219,27 +219,47 @@ async def test_f04_words_that_are_too_long_for_an_answer_are_a_message(store: St
 async def test_f04_an_ask_is_asked_once_by_however_many_processes(
     store: Store, open_another: OpenAnother
 ) -> None:
+    """And its answer is shown once."""
     other = await open_another()
+    lease = await lease_of(store)
     accepted = await arrive(store, "u1")
     held = await claim(store)
     question = ask("ask_" + "1" * 26, held.turn.id, accepted.turn.session_id)
     await store.turns.wait(held.turn.id, held.epoch, held.number + 1, [question], [])
     (due,) = await store.delivery.outbox.asks_due("main", limit=10)
     assert due.ask.id == question.id
-    recorded: list[bool] = []
 
-    async def record(through: Store) -> None:
-        parts = [NewPart("Shall I?")]
-        outbox = through.delivery.outbox
-        recorded.append(await outbox.record_question(due, parts, age_max_ms=AGE_MAX_MS))
+    async def ask_through(through: Store) -> bool:
+        return await through.delivery.outbox.record_question(
+            due, [NewPart("Shall I?")], age_max_ms=AGE_MAX_MS
+        )
 
-    async with anyio.create_task_group() as group:
-        for through in (store, other, store):
-            group.start_soon(record, through)
-    assert sorted(recorded) == [False, False, True]
+    assert await results(ask_through, store, other, store) == [False, False, True]
     assert await store.delivery.outbox.asks_due("main", limit=10) == []
     await store.asks.answer(ME, question.id, "yes", by="ada")
     assert await store.delivery.outbox.answers_due("main", limit=10) == [], "it was not sent yet"
+    (part,) = await claim_parts(store, lease)
+    await store.delivery.outbox.mark_sent(lease, part.id, "m1")
+    (answered,) = await store.delivery.outbox.answers_due("main", limit=10)
+
+    async def show_through(through: Store) -> bool:
+        return await through.delivery.outbox.record_answer(answered, [NewPart("Yes.")], age_max_ms=AGE_MAX_MS)
+
+    assert await results(show_through, store, other, store) == [False, False, True]
+    assert await store.delivery.outbox.answers_due("main", limit=10) == []
+
+
+async def results(act: Callable[[Store], Awaitable[bool]], *stores: Store) -> list[bool]:
+    """What the stores answer if all act at once, in order."""
+    answers: list[bool] = []
+
+    async def note(store: Store) -> None:
+        answers.append(await act(store))
+
+    async with anyio.create_task_group() as group:
+        for store in stores:
+            group.start_soon(note, store)
+    return sorted(answers)
 
 
 def test_f04_a_call_hides_nothing() -> None:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from everturn.domain.asks import Ask
 from everturn.domain.delivery import AnswerDue, AskDue, NewPart, PartState, PartStatus
 from everturn.store.delivery.chats import chat_of, find_chat, lock_owned_chat
-from everturn.store.delivery.replies import add_parts, numbers_of, put_parts
+from everturn.store.delivery.replies import numbers_of, put_parts, record_parts
 from everturn.store.scripts.common import lock_session
 from everturn.store.scripts.queries.delivery import (
     ANSWERS_DUE,
     ASKS_DUE,
-    OUTBOX_RECORD,
     PARTS_OF_KEY,
     AskDueColumns,
     PartColumns,
@@ -53,11 +52,7 @@ def answers_due(tx: Tx, account: str, limit: int) -> Script[list[AnswerDue]]:
 
 def record_answer(tx: Tx, due: AnswerDue, parts: Sequence[NewPart], age_max_ms: int) -> Script[bool]:
     chat = yield from lock_owned_chat(tx, due.chat.owner, due.chat.id)
-    outbox_no = yield from OUTBOX_RECORD.first(due.outbox_id, tx.now)
-    if outbox_no is None:  # guard: f04
-        return False
-    yield from add_parts(tx, chat, outbox_no, parts, age_max_ms)
-    return True
+    return (yield from record_parts(tx, chat, due.outbox_id, parts, age_max_ms))
 
 
 def find_parts(tx: Tx, owner: str, chat_id: str, key: str) -> Script[list[PartStatus]]:

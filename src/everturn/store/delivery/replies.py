@@ -84,8 +84,15 @@ def record_reply(tx: Tx, due: ReplyDue, parts: Sequence[NewPart], age_max_ms: in
         turn = yield from numbers_of(due.turn_id)
         key = f"interrupted:{due.turn_id}:{due.epoch}"
         return (yield from put_parts(tx, chat, key, parts, age_max_ms, turn))
-    outbox_no = yield from OUTBOX_RECORD.first(due.outbox_id, tx.now)
-    if outbox_no is None:  # guard: f03
+    return (yield from record_parts(tx, chat, due.outbox_id, parts, age_max_ms))
+
+
+def record_parts(
+    tx: Tx, chat: ChatColumns, outbox_id: str, parts: Sequence[NewPart], age_max_ms: int
+) -> Script[bool]:
+    """Write the parts of what was owed; False if that was done already."""
+    outbox_no = yield from OUTBOX_RECORD.first(outbox_id, tx.now)
+    if outbox_no is None:  # guard: f03 f04
         return False
     yield from add_parts(tx, chat, outbox_no, parts, age_max_ms)
     return True
