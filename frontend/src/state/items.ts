@@ -63,6 +63,26 @@ export interface CallItem {
   result: ResultPart | null;
   ask: AskState | null;
 }
+
+/** A call that the model wished for: neither judged nor started. */
+export function wishedCall(step: number, id: string, name: string, args: string): CallItem {
+  return {
+    kind: "call",
+    id: `call:${id}`,
+    step,
+    callId: id,
+    name,
+    arguments: args,
+    wished: null,
+    label: "",
+    state: "wished",
+    startedAt: null,
+    endedAt: null,
+    output: "",
+    result: null,
+    ask: null,
+  };
+}
 export interface DecisionItem {
   kind: "decision";
   id: string;

@@ -3,7 +3,7 @@
 import type { Bar, Payload, ResultPart, SessionEvent, TurnState } from "../api/types";
 import { labelOf } from "./tools";
 import { netChanges } from "./tree";
-import { plus, type AskState, type CallItem, type Item, type TurnView } from "./items";
+import { plus, wishedCall, type AskState, type CallItem, type Item, type TurnView } from "./items";
 
 export const outputCharactersMax = 60_000;
 export const outputLinesMax = 500;
@@ -126,22 +126,7 @@ function reasoningDelta(turn: TurnView, payload: Of<"reasoning.delta">, at: numb
 function stepFinished(turn: TurnView, payload: Of<"step.finished">, at: number): TurnView {
   const items = closed(turn.items);
   for (const call of payload.calls ?? []) {
-    items.push({
-      kind: "call",
-      id: `call:${call.id}`,
-      step: payload.step,
-      callId: call.id,
-      name: call.name,
-      arguments: call.arguments,
-      wished: null,
-      label: "",
-      state: "wished",
-      startedAt: null,
-      endedAt: null,
-      output: "",
-      result: null,
-      ask: null,
-    });
+    items.push(wishedCall(payload.step, call.id, call.name, call.arguments));
   }
   const isShort = payload.finish === "length" || payload.finish === "filtered";
   const said: TurnView = { ...turn, items, finish: payload.finish };

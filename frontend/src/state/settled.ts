@@ -1,7 +1,7 @@
 /** A turn as the transcript and its timeline tell it: the same items that its events would have made. */
 
 import type { Bar, Message, Part, ResultPart, Turn } from "../api/types";
-import { emptyTurn, isEnded, type CallItem, type Item, type TurnView } from "./items";
+import { emptyTurn, isEnded, wishedCall, type CallItem, type Item, type TurnView } from "./items";
 import { changed, missing, tail } from "./live";
 import { labelOf } from "./tools";
 
@@ -128,22 +128,7 @@ class Threader {
   }
 
   private wish(id: string, name: string, args: string): CallItem {
-    const call: CallItem = {
-      kind: "call",
-      id: `call:${id}`,
-      step: 0,
-      callId: id,
-      name,
-      arguments: args,
-      wished: null,
-      label: "",
-      state: "wished",
-      startedAt: null,
-      endedAt: null,
-      output: "",
-      result: null,
-      ask: null,
-    };
+    const call = wishedCall(0, id, name, args);
     this.calls.set(id, call);
     return call;
   }

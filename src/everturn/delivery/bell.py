@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Awaitable, Callable
+
 import anyio
 
 from everturn.domain.clock import Clock
+from everturn.domain.errors import Retry
+
+_log = logging.getLogger("everturn.delivery")
 
 
 class Bell:
@@ -26,3 +32,17 @@ class Bell:
     async def _ring_after(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
         self._rung.set()
+
+
+async def run_when_rung(
+    bell: Bell, act: Callable[[], Awaitable[int]], *, poll_s: float, account: str
+) -> None:
+    """Call ``act`` until it finds nothing to do, then again when the bell rings or after the interval."""
+    while True:
+        try:
+            count = await act()
+        except Retry as error:
+            _log.warning("account %s: %s", account, error)
+            count = 0
+        if not count:
+            await bell.wait(poll_s)

@@ -15,12 +15,12 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from everturn.delivery.bell import Bell
+from everturn.delivery.bell import Bell, run_when_rung
 from everturn.delivery.context import AccountContext
 from everturn.delivery.parts import render_parts
 from everturn.domain.asks import Ask, AskTopic, Decision, InstructionsAnswer, LimitAnswer
 from everturn.domain.delivery import AnswerDue, AskDue, Button, NewPart
-from everturn.domain.errors import Refused, Retry
+from everturn.domain.errors import Refused
 from everturn.domain.store_values import FileKind
 
 _BATCH_MAX = 20
@@ -36,14 +36,8 @@ class Questions:
         self.bell = Bell(context.clock)
 
     async def run(self) -> None:
-        while True:
-            try:
-                count = await self.record_due()
-            except Retry as error:
-                _log.warning("account %s: %s", self._context.account, error)
-                count = 0
-            if not count:
-                await self.bell.wait(self._context.settings.poll_s)
+        poll_s = self._context.settings.poll_s
+        await run_when_rung(self.bell, self.record_due, poll_s=poll_s, account=self._context.account)
 
     async def record_due(self) -> int:
         """Ask what is to be asked, and show what was answered; how many messages that is."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from everturn.delivery.bell import Bell
+from everturn.delivery.bell import Bell, run_when_rung
 from everturn.delivery.context import AccountContext
 from everturn.delivery.made_files import MadeFiles
 from everturn.delivery.parts import render_parts
 from everturn.domain.delivery import AskedElsewhere, ReplyDue
-from everturn.domain.errors import Refused, Retry
+from everturn.domain.errors import Refused
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
 
@@ -27,14 +27,8 @@ class Replies:
         self.bell = Bell(context.clock)
 
     async def run(self) -> None:
-        while True:
-            try:
-                count = await self.record_due()
-            except Retry as error:
-                _log.warning("account %s: %s", self._account, error)
-                count = 0
-            if not count:
-                await self.bell.wait(self._context.settings.poll_s)
+        poll_s = self._context.settings.poll_s
+        await run_when_rung(self.bell, self.record_due, poll_s=poll_s, account=self._account)
 
     async def record_due(self) -> int:
         """Record the replies that are due; how many were recorded now."""
