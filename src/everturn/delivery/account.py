@@ -21,6 +21,7 @@ from everturn.domain.errors import Denied, LeaseLost, Retry
 from everturn.domain.gateway import Admit
 from everturn.domain.platform import Platform, ReadsHistory
 from everturn.domain.probe import Moment
+from everturn.domain.redaction import redacted
 
 PAIRED = "/start"  # what is stored in place of a pairing code
 _log = logging.getLogger("everturn.delivery")
@@ -160,7 +161,7 @@ class AccountService:
 
     def _note_error(self, error: Exception) -> bool:
         """True if the last error was another one."""
-        before, self.last_error = self.last_error, str(error) or type(error).__name__
+        before, self.last_error = self.last_error, redacted(str(error)) or type(error).__name__
         self.last_error_at = self._services.clock.now_ms()
         return self.last_error != before
 

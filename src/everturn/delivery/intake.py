@@ -20,6 +20,7 @@ from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, Sender
 from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
 from everturn.domain.media import SNIFF_BYTES, describe_file, safe_name
 from everturn.domain.messages import Source
+from everturn.domain.redaction import redacted
 from everturn.domain.store_values import File, Submission, WhenBusy
 
 _log = logging.getLogger("everturn.delivery")
@@ -161,7 +162,7 @@ class Intake:
                 if isinstance(failure, Refused):
                     break
                 await self._clock.sleep(self._settings.retry_first_s * 2**attempt)
-        return failure.message if isinstance(failure, EverturnError) else "It could not be fetched."
+        return redacted(failure.message) if isinstance(failure, EverturnError) else "It could not be fetched."
 
     async def _try_fetch(self, file: RemoteFile, target: Path) -> Exception | None:
         settings, platform = self._settings, self._platform

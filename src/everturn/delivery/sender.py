@@ -25,6 +25,7 @@ from everturn.domain.errors import (
     Retry,
 )
 from everturn.domain.probe import Moment
+from everturn.domain.redaction import redacted
 
 _log = logging.getLogger("everturn.delivery")
 
@@ -98,10 +99,10 @@ class Sender:
                 self._clock, self._settings.send_timeout_s, lambda: self._send_or_edit(part)
             )
         except PlatformBusy as busy:
-            reason, retry_at = busy.message, self._retry_at(part, busy.after_s)
+            reason, retry_at = redacted(busy.message), self._retry_at(part, busy.after_s)
             await self._write(lambda: outbox.put_back(lease, part.id, reason, retry_at=retry_at))
         except (PlatformRefused, FileMissing, NotFound) as refused:
-            reason = refused.message
+            reason = redacted(refused.message)
             if part.body.replaces:
                 await self._write(lambda: outbox.send_as_new(lease, part))
             else:
@@ -109,7 +110,7 @@ class Sender:
         except Exception as error:  # the platform's own code: the outcome is unknown
             has_trace = is_unexpected(error)
             _log.warning("account %s: sending %s: %r", lease.account, part.id, error, exc_info=has_trace)
-            reason = str(error) or type(error).__name__
+            reason = redacted(str(error)) or type(error).__name__
             if part.body.replaces:  # an edit can be repeated
                 retry_at = self._retry_at(part, None)
                 await self._write(lambda: outbox.put_back(lease, part.id, reason, retry_at=retry_at))

@@ -122,6 +122,7 @@ class AccountBook:
             raise WrongState(
                 f"There is an account {name} already. Nothing was changed.", hint="Choose another name."
             )
+        self._refuse_other_secrets(name, secrets)
         wanted = WantedAccount(setup, AccountOrigin.STORE, dict(secrets))
         identity = await self._identify(name, wanted)
         # Secrets first: an account without its secrets would start and fail.
@@ -136,6 +137,9 @@ class AccountBook:
         if changes:
             self._refuse_configured(name)
         setup = _apply_changes(before.setup, changes)
+        if "options" in changes:
+            (await self.find_platform(setup.platform)).refuse_redirect(before.setup, setup, secrets)
+            self._refuse_other_secrets(name, secrets)
         merged = {key: text for key, text in {**before.secrets, **secrets}.items() if text}
         # Who may talk can be changed also while the platform is away.
         if setup.enabled and (secrets or "options" in changes):
@@ -213,14 +217,25 @@ class AccountBook:
             changes = {f"{KIND}/{account}/{name}": text for name, text in secrets.items()}
             await self._services.secrets.change(changes)
 
+    def _refuse_other_secrets(self, account: str, secrets: Mapping[str, str | None]) -> None:
+        """Raises WrongState if the environment has another secret than the one given. That one would be used,
+        and sent to the address that came with the other."""
+        environ = self._environ_secrets(account)
+        for name, text in secrets.items():
+            if text and environ.get(name, text) != text:
+                raise WrongState(
+                    f"The environment sets another {name} for the account {account}. Nothing was changed.",
+                    hint="Give that one, or choose another name.",
+                )
+
     def _secrets_of(self, account: str) -> dict[str, str]:
         """The account's secrets by their names. The environment wins."""
-        found = self._stored_secrets(account)
+        return {**self._stored_secrets(account), **self._environ_secrets(account)}
+
+    def _environ_secrets(self, account: str) -> dict[str, str]:
         prefix = f"EVERTURN_GATEWAY_{account.upper().replace('-', '_')}_"
-        for name, value in self._services.environ.items():
-            if name.startswith(prefix) and value:
-                found[name.removeprefix(prefix).lower()] = value
-        return found
+        named = ((name, value) for name, value in self._services.environ.items() if name.startswith(prefix))
+        return {name.removeprefix(prefix).lower(): value for name, value in named if value}
 
     def _stored_secrets(self, account: str) -> dict[str, str]:
         names = ((name.partition("/"), secret) for name, secret in self._services.secrets.find(KIND).items())

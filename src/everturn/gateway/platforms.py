@@ -29,7 +29,8 @@ class PlatformKind(msgspec.Struct, frozen=True):
     """What a platform's module says about itself.
 
     ``secrets``: names of the secrets that an account needs. ``default_role``: of senders who are not listed;
-    None: they are strangers. ``config_only``: options that only config.toml may set.
+    None: they are strangers. ``config_only``: options that only config.toml may set. ``sent_to``: options
+    that say where the secrets are sent; None: any of them might.
     """
 
     name: str
@@ -38,6 +39,7 @@ class PlatformKind(msgspec.Struct, frozen=True):
     make: Callable[..., Platform]  # (account, settings, secrets, clock); each has settings of its own type
     default_role: SenderRole | None = None
     config_only: tuple[str, ...] = ()
+    sent_to: tuple[str, ...] | None = None
 
     def make_platform(
         self, account: str, setup: AccountSetup, secrets: Mapping[str, str], clock: Clock
@@ -56,6 +58,23 @@ class PlatformKind(msgspec.Struct, frozen=True):
         """Raises Invalid for an option that only config.toml may set: there it was written on the machine."""
         for key in setup.options.keys() & set(self.config_only):
             raise Invalid(f"{key} can be set in config.toml only.", hint="Leave it out here.", key=key)
+
+    def refuse_redirect(
+        self, before: AccountSetup, after: AccountSetup, secrets: Mapping[str, str | None]
+    ) -> None:
+        """Raises Invalid if the change sends the account's secrets elsewhere and does not give them again:
+        who can change an account may not thereby read its secrets."""
+        old, new = before.options, after.options
+        for key in sorted(old.keys() | new.keys()):
+            if old.get(key) == new.get(key) or (self.sent_to is not None and key not in self.sent_to):
+                continue
+            for name in self.secrets:
+                if not secrets.get(name):
+                    raise Invalid(
+                        f"With another {key} the {name} would be sent elsewhere. Nothing was changed.",
+                        hint=f"Give the {name} again together with the change.",
+                        key=key,
+                    )
 
     def form(self) -> PlatformForm:
         """What an account needs."""
@@ -104,6 +123,7 @@ def find_platform(name: str) -> PlatformKind:
             make=found.platform,
             default_role=getattr(found, "DEFAULT_ROLE", None),
             config_only=tuple(getattr(found, "CONFIG_ONLY", ())),
+            sent_to=getattr(found, "SENT_TO", None),
         )
     except (AttributeError, KeyError) as error:
         raise Invalid(

@@ -15,6 +15,7 @@ from everturn.domain.delivery import WhenUnknown
 from everturn.domain.errors import Denied, EverturnError, HookDenied
 from everturn.domain.gateway import AccountHealth, AccountState, TakesHooks
 from everturn.domain.platform import Identity, Platform
+from everturn.domain.redaction import redacted
 from everturn.gateway.admission import Admissions
 from everturn.gateway.book import AccountBook, WantedAccount
 from everturn.gateway.platforms import PlatformKind
@@ -115,7 +116,7 @@ class RunningAccount:
             _log.warning("account %s: closing: %r", self.name, error)
 
     def _fail(self, error: str) -> None:
-        self._error = error.strip()
+        self._error = redacted(error.strip())
         _log.warning("the account %s is not served: %s", self.name, self._error)
 
     async def take_hook(self, headers: Mapping[str, str], body: bytes) -> None:

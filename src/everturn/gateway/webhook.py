@@ -39,6 +39,7 @@ _RETRY_AFTER_MAX_S = 24 * 3600.0
 SECRETS: Final = ("secret",)
 DEFAULT_ROLE: Final = SenderRole.MEMBER  # of everyone who knows the secret
 CONFIG_ONLY: Final = ("private_addresses",)
+SENT_TO: Final = ()  # the secret signs, and is never sent
 
 
 class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True):

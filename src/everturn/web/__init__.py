@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from everturn.web.access.accounts import Accounts, TokenInfo, open_accounts
     from everturn.web.access.identity import LOCAL_OWNER, Scope
     from everturn.web.build import WebServices, build_web
-    from everturn.web.logs import configure_logs, redacted
+    from everturn.web.logs import configure_logs
     from everturn.web.server import StartRefused, serve
     from everturn.web.settings import WebSettings
     from everturn.web.web import Web
@@ -30,7 +30,6 @@ __all__ = [
     "build_web",
     "configure_logs",
     "open_accounts",
-    "redacted",
     "serve",
 ]
 

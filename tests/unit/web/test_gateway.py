@@ -52,7 +52,10 @@ async def test_an_account_is_added_changed_and_removed(store: Store, data_dir: P
         assert SecretsFile(data_dir).names() == ("gateway/bot/token",)
         again = await web.http.post("/api/gateway", json=NEW)
         assert (again.status_code, again.json()["code"]) == (409, "wrong_state")
-        change = {"allow": ["ada", "ben"], "enabled": False, "options": {"region": "us"}}
+        change: dict[str, object] = {"allow": ["ada", "ben"], "enabled": False, "options": {"region": "us"}}
+        refused = await web.http.patch("/api/gateway/bot", json=change)
+        assert (refused.status_code, refused.json()["key"]) == (422, "region")
+        change["secrets"] = {"token": "token-two"}
         changed = (await web.http.patch("/api/gateway/bot", json=change)).json()
         assert changed["settings"]["options"] == {"region": "us"}
         assert changed["health"]["state"] == "off"
@@ -63,7 +66,7 @@ async def test_an_account_is_added_changed_and_removed(store: Store, data_dir: P
         assert SecretsFile(data_dir).names() == ()
     assert audit_of(data_dir) == [
         ("gateway.added", "bot (fake)"),
-        ("gateway.changed", "bot: enabled, allow, options"),
+        ("gateway.changed", "bot: enabled, allow, options, secret token"),
         ("gateway.removed", "bot"),
     ]
 
@@ -90,7 +93,9 @@ async def test_who_may_talk_can_be_changed_while_the_platform_refuses_the_token(
         platforms.refused_tokens = {"token-one"}
         changed = await web.http.patch("/api/gateway/bot", json={"allow": []})
         assert changed.json()["settings"]["allow"] == []
-        moved = await web.http.patch("/api/gateway/bot", json={"options": {"region": "us"}})
+        moved = await web.http.patch(
+            "/api/gateway/bot", json={"options": {"region": "us"}, "secrets": {"token": "token-one"}}
+        )
         assert (moved.status_code, moved.json()["code"]) == (422, "account_refused")
 
 

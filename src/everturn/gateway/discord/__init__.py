@@ -7,9 +7,10 @@ mean.
 from everturn.gateway.discord.platform import (
     CONFIG_ONLY,
     SECRETS,
+    SENT_TO,
     DiscordPlatform,
     DiscordSettings,
     platform,
 )
 
-__all__ = ["CONFIG_ONLY", "SECRETS", "DiscordPlatform", "DiscordSettings", "platform"]
+__all__ = ["CONFIG_ONLY", "SECRETS", "SENT_TO", "DiscordPlatform", "DiscordSettings", "platform"]

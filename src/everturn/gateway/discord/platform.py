@@ -38,6 +38,7 @@ from everturn.gateway.rendering import render
 
 SECRETS: Final = ("token",)
 CONFIG_ONLY: Final = ("api_url", "gateway_url")  # the token is sent there
+SENT_TO: Final = CONFIG_ONLY
 _EVENTS: Final = ("READY", "MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "INTERACTION_CREATE")
 _TEXT_MAX: Final = 2_000
 _NONCE_CHARS_MAX: Final = 25

@@ -13,10 +13,11 @@ from everturn.domain.platform import Platform
 from everturn.gateway.mail.platform import MailPlatform
 from everturn.gateway.mail.settings import MailSettings
 
-__all__ = ["CONFIG_ONLY", "SECRETS", "MailPlatform", "MailSettings", "platform"]
+__all__ = ["CONFIG_ONLY", "SECRETS", "SENT_TO", "MailPlatform", "MailSettings", "platform"]
 
 SECRETS = ("password",)
-CONFIG_ONLY = ("tls",)
+CONFIG_ONLY = ("tls", "private_hosts")
+SENT_TO = ("imap_host", "imap_port", "smtp_host", "smtp_port")
 
 
 def platform(account: str, settings: MailSettings, secrets: Mapping[str, str], clock: Clock) -> Platform:

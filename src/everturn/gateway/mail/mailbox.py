@@ -23,6 +23,7 @@ from imap_tools import (
 )
 
 from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.gateway.mail.network import PublicMailBox
 from everturn.gateway.mail.settings import MailSettings
 
 _TIMEOUT_S: Final = 30.0
@@ -123,7 +124,8 @@ class Mailbox:
     def _connected(self) -> BaseMailBox:
         host, port = self._settings.imap_host, self._settings.imap_port
         if self._settings.tls:
-            return MailBox(host, port, timeout=_TIMEOUT_S, ssl_context=ssl.create_default_context())
+            kind = PublicMailBox if self._settings.is_public_only else MailBox
+            return kind(host, port, timeout=_TIMEOUT_S, ssl_context=ssl.create_default_context())
         return MailBoxUnencrypted(host, port, timeout=_TIMEOUT_S)
 
     def _sign_in(self, box: BaseMailBox) -> None:

@@ -35,6 +35,15 @@ class MailSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 60.0
     tls: Annotated[bool, Meta(description="false: no encryption, for servers on this machine only.")] = True
 
+    private_hosts: Annotated[
+        bool, Meta(description="true: the servers may have addresses that are not public.")
+    ] = False
+
+    @property
+    def is_public_only(self) -> bool:
+        """Without TLS the servers are on this machine."""
+        return self.tls and not self.private_hosts
+
     @property
     def login(self) -> str:
         return self.user or self.address

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 import aiosmtplib
+import anyio.to_thread
 
 from everturn.domain.errors import PlatformBusy, PlatformRefused
+from everturn.gateway.mail.network import connect_public
 from everturn.gateway.mail.settings import MailSettings
 
 _TIMEOUT_S: Final = 25.0
@@ -41,9 +44,11 @@ async def connect(
     """A client that has signed in. ``is_login_final``: refuse a wrong password. A mail waits instead, for the
     right one. Raises PlatformRefused, PlatformBusy."""
     is_tls = settings.tls and settings.smtp_port == _TLS_PORT
+    checked = await _checked_socket(settings, is_final=is_login_final) if settings.is_public_only else None
     client = aiosmtplib.SMTP(
         hostname=settings.smtp_host,
-        port=settings.smtp_port,
+        port=None if checked else settings.smtp_port,
+        sock=checked,
         username=settings.login,
         password=password,
         local_hostname=settings.domain,  # the machine's own name stays private
@@ -63,6 +68,20 @@ async def connect(
         yield client
     finally:
         client.close()
+
+
+async def _checked_socket(settings: MailSettings, *, is_final: bool) -> socket.socket:
+    host, port = settings.smtp_host, settings.smtp_port
+    try:
+        found = await anyio.to_thread.run_sync(connect_public, host, port, _TIMEOUT_S)
+    except PlatformRefused as error:
+        if is_final:
+            raise
+        raise PlatformBusy(error.message) from error  # a mail waits until the setting is mended
+    except OSError as error:
+        raise PlatformBusy(f"{host} cannot be used: {error}") from error
+    found.setblocking(False)
+    return found
 
 
 def _answer(error: aiosmtplib.SMTPResponseException, what: str) -> PlatformBusy | PlatformRefused:

@@ -12,10 +12,11 @@ from everturn.domain.clock import Clock
 from everturn.domain.platform import Platform
 from everturn.gateway.slack.platform import SlackPlatform, SlackSettings, SlackTokens
 
-__all__ = ["CONFIG_ONLY", "SECRETS", "SlackPlatform", "SlackSettings", "SlackTokens", "platform"]
+__all__ = ["CONFIG_ONLY", "SECRETS", "SENT_TO", "SlackPlatform", "SlackSettings", "SlackTokens", "platform"]
 
 SECRETS = ("bot_token", "app_token")
 CONFIG_ONLY = ("api_url",)  # the tokens are sent there
+SENT_TO = CONFIG_ONLY
 
 
 def platform(account: str, settings: SlackSettings, secrets: Mapping[str, str], clock: Clock) -> Platform:

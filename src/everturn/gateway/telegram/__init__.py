@@ -7,9 +7,10 @@ when an account is configured: the client takes seconds to load.
 from everturn.gateway.telegram.platform import (
     CONFIG_ONLY,
     SECRETS,
+    SENT_TO,
     TelegramPlatform,
     TelegramSettings,
     platform,
 )
 
-__all__ = ["CONFIG_ONLY", "SECRETS", "TelegramPlatform", "TelegramSettings", "platform"]
+__all__ = ["CONFIG_ONLY", "SECRETS", "SENT_TO", "TelegramPlatform", "TelegramSettings", "platform"]

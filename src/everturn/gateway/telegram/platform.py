@@ -40,6 +40,7 @@ from everturn.gateway.telegram.updates import ALLOWED, Incoming, UpdateReader, g
 
 SECRETS: Final = ("token",)
 CONFIG_ONLY: Final = ("api_url",)  # the token is sent there
+SENT_TO: Final = CONFIG_ONLY
 PROOF_HEADER: Final = "x-telegram-bot-api-secret-token"
 _HTML: Final = "HTML"
 _TEXT_MAX: Final = 4_000  # Telegram takes 4,096; a repeat has a line more

@@ -1,0 +1,43 @@
+"""Connections to mail servers. Unless config.toml allows it, only to public addresses, as web fetch does."""
+
+from __future__ import annotations
+
+import imaplib
+import socket
+import ssl
+from contextlib import suppress
+
+from imap_tools import MailBox
+
+from everturn.domain.errors import PlatformRefused
+from everturn.tools.web.fetch import is_public
+
+
+def connect_public(host: str, port: int, timeout_s: float) -> socket.socket:
+    """Connect to an address that was checked, not to the name: it could mean another address the second time.
+    Raises PlatformRefused if the host has an address that is not public, OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    for address in addresses:
+        if not is_public(address):
+            refused = PlatformRefused(f"{host} is at {address}, which is not a public address.")
+            refused.hint = "Set the account up in config.toml, with private_hosts = true."
+            raise refused
+    for address in addresses[:-1]:
+        with suppress(OSError):  # the next address may answer
+            return socket.create_connection((address, port), timeout_s)
+    return socket.create_connection((addresses[-1], port), timeout_s)
+
+
+class PublicMailBox(MailBox):
+    """A mailbox at a public address."""
+
+    def _get_mailbox_client(self) -> imaplib.IMAP4:
+        return _PublicClient(self._host, self._port, ssl_context=self._ssl_context, timeout=self._timeout)
+
+
+class _PublicClient(imaplib.IMAP4_SSL):
+    def _create_socket(self, timeout: float) -> socket.socket:
+        plain = connect_public(self.host, self.port, timeout)
+        wrapped: ssl.SSLSocket = self.ssl_context.wrap_socket(plain, server_hostname=self.host)
+        return wrapped
