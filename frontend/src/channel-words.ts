@@ -1,5 +1,10 @@
 /** What the page says about channels: accounts on messaging platforms. Another language is another object of this shape. */
 
+function unsent(waiting: number): string {
+  if (!waiting) return "Messages that were not sent or answered yet are lost.";
+  return waiting === 1 ? "1 reply that is waiting will not be sent." : `${waiting} replies that are waiting will not be sent.`;
+}
+
 export const channelWords = {
   section: "Channels",
   lead: "Talk to the agent from other places. Each message arrives once, or is marked when that is uncertain.",
@@ -21,7 +26,8 @@ export const channelWords = {
   turnOn: "Turn on",
   turnOff: "Turn off",
   remove: "Remove",
-  removeAsk: (name: string) => `Remove ${name}? Its token and who may talk to it are deleted. Sessions stay.`,
+  removeAsk: (name: string, waiting: number) =>
+    `Remove ${name}? Its token and who may talk to it are deleted. ${unsent(waiting)} Sessions stay.`,
   mayNotHaveArrived: "A message may not have arrived",
   notDelivered: "A message was not delivered",
   toChat: (chat: string, time: string) => `To ${chat}, ${time}`,

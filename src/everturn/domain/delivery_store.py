@@ -25,7 +25,7 @@ from everturn.domain.delivery import (
     WhenUnknown,
 )
 from everturn.domain.gateway import AccountFigures
-from everturn.domain.store_values import Accepted, Submission
+from everturn.domain.store_values import Accepted, RecordName, Submission
 
 
 class Chats(Protocol):
@@ -59,7 +59,8 @@ class Inbox(Protocol):
 
         An update that was received before changes nothing: its row is returned. ``owner`` and ``profile``
         are those of a chat that is new; a known chat keeps its own. A guest's chat passes to the account's
-        owner if its sender is a guest no longer. Raises Denied for a guest in a chat of another owner.
+        owner if its sender is a guest no longer. Raises Denied for a guest in a chat of another owner,
+        NotFound if the account was removed.
         """
         ...
 
@@ -89,7 +90,7 @@ class Inbox(Protocol):
 
 class AccountLeases(Protocol):
     async def take(self, account: str, worker: str) -> AccountLease | None:
-        """The right to send for the account; None if another living worker has it.
+        """The right to send for the account; None if another living worker has it, or if it was removed.
 
         The parts that a former worker was sending become unknown in the same transaction. A worker that has
         the lease is given it again: it begins anew, and what it was sending is unknown as well.
@@ -197,6 +198,19 @@ class Outbox(Protocol):
 
 
 class Delivery(Protocol):
+    async def remove_account(self, account: str, records: Sequence[RecordName]) -> None:
+        """Delete these records and end everything of the account, in one transaction.
+
+        Updates that are not turns yet are refused. Answers that wait or are owed are undelivered; those that
+        are being sent may have arrived. A worker that still serves the account loses its lease, and nothing
+        can be received for it until ``readmit_account``. A new account of the name has none of its chats.
+        """
+        ...
+
+    async def readmit_account(self, account: str) -> None:
+        """There is an account of this name again."""
+        ...
+
     async def totals(self) -> DeliveryTotals: ...
 
     async def figures(self, account: str, *, since_ms: int) -> AccountFigures:

@@ -190,8 +190,8 @@ class Gateway(Protocol):
         ...
 
     async def remove(self, name: str) -> None:
-        """Remove an account with its secrets and its people; its sessions stay. Raises NotFound, WrongState
-        if it is in config.toml."""
+        """Remove an account with its secrets, its people and everything that it still had to send; its
+        sessions stay. Raises NotFound, WrongState if it is in config.toml."""
         ...
 
     async def test(self, name: str) -> Identity:

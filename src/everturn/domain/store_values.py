@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -177,3 +178,11 @@ class ImportedSession(msgspec.Struct, frozen=True):
     events: Sequence[Event] = ()
     purge_at: int | None = None
     files: SessionCheckpoints = SessionCheckpoints()
+
+
+class RecordName(NamedTuple):
+    """By which the store keeps a record."""
+
+    owner: str
+    kind: str
+    name: str

@@ -32,6 +32,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.platform import Identity, Platform
 from everturn.domain.secrets import Secrets
 from everturn.domain.store import Store
+from everturn.domain.store_values import RecordName
 from everturn.gateway.pairing import Pairing
 from everturn.gateway.people import People
 from everturn.gateway.platforms import FindPlatform, PlatformKind, find_platform
@@ -127,6 +128,7 @@ class AccountBook:
         identity = await self._identify(name, wanted)
         # Secrets first: an account without its secrets would start and fail.
         await self._put_secrets(name, secrets)
+        await self.readmit(name)
         await self._records.put(self.owner, KIND, name, write_setup(setup))
         return identity
 
@@ -151,13 +153,19 @@ class AccountBook:
     async def remove(self, name: str) -> None:
         await self.get(name)
         self._refuse_configured(name)
-        # The account first: without its secrets it would start again and fail.
-        await self._records.delete(self.owner, KIND, name)
+        records = [
+            RecordName(self.owner, KIND, name),
+            RecordName(self.owner, _HEALTH, name),
+            *self.pairing.records_of(name),
+            *(self.people.record_of(name, person.id) for person in await self.people_of(name)),
+        ]
+        # The account before its secrets: without them it would start again and fail.
+        await self._services.store.delivery.remove_account(name, records)
         await self._put_secrets(name, dict.fromkeys(self._stored_secrets(name)))
-        for person in await self.people_of(name):
-            await self.people.remove(name, person.id)
-        await self.pairing.forget(name)
-        await self._records.delete(self.owner, _HEALTH, name)
+
+    async def readmit(self, name: str) -> None:
+        """Serve the account also if one of its name was removed before."""
+        await self._services.store.delivery.readmit_account(name)
 
     async def test(self, name: str) -> Identity:
         return await self._identify(name, await self.get(name))

@@ -15,6 +15,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.delivery import SenderRole
 from everturn.domain.gateway import PairingCode
 from everturn.domain.store import Records
+from everturn.domain.store_values import RecordName
 
 CODES: Final = "gateway_pairing"  # records by account
 TRIES: Final = "gateway_tries"
@@ -68,9 +69,8 @@ class Pairing:
         async with self._trying:  # tries at the same time would be counted as one
             return await self._try(account, sender, (shape[1] + shape[2]).upper())
 
-    async def forget(self, account: str) -> None:
-        await self._records.delete(self._owner, CODES, account)
-        await self._records.delete(self._owner, TRIES, account)
+    def records_of(self, account: str) -> list[RecordName]:
+        return [RecordName(self._owner, kind, account) for kind in (CODES, TRIES)]
 
     async def _try(self, account: str, sender: str, given: str) -> SenderRole | None:
         code = await self._find_code(account)

@@ -6,6 +6,7 @@ import msgspec
 
 from everturn.domain.gateway import Person
 from everturn.domain.store import Records
+from everturn.domain.store_values import RecordName
 
 KIND = "gateway_people"  # records named <account>/<sender>
 
@@ -31,6 +32,9 @@ class People:
 
     async def put(self, account: str, person: Person) -> None:
         await self._records.put(self._owner, KIND, f"{account}/{person.id}", msgspec.to_builtins(person))
+
+    def record_of(self, account: str, sender: str) -> RecordName:
+        return RecordName(self._owner, KIND, f"{account}/{sender}")
 
     async def remove(self, account: str, sender: str) -> bool:
         return await self._records.delete(self._owner, KIND, f"{account}/{sender}")

@@ -12,8 +12,8 @@ import msgspec
 from everturn.delivery import AccountService, AccountServices, AccountSettings
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import WhenUnknown
-from everturn.domain.errors import Denied, EverturnError, HookDenied
-from everturn.domain.gateway import AccountHealth, AccountState, TakesHooks
+from everturn.domain.errors import Denied, EverturnError, HookDenied, NotFound
+from everturn.domain.gateway import AccountHealth, AccountOrigin, AccountState, TakesHooks
 from everturn.domain.platform import Identity, Platform
 from everturn.domain.redaction import redacted
 from everturn.gateway.admission import Admissions
@@ -91,6 +91,8 @@ class RunningAccount:
 
     async def _open(self) -> None:
         setup, services = self.wanted.setup, self._services
+        if self.wanted.origin is AccountOrigin.CONFIG:
+            await services.book.readmit(self.name)
         self.kind = await services.book.find_platform(setup.platform)  # tells which secrets it needs
         _, platform = await services.book.make_platform(self.name, self.wanted)
         admissions = Admissions(self.name, setup, self.kind.default_role, services.book)
@@ -128,8 +130,11 @@ class RunningAccount:
         except Denied as error:
             _log.info("account %s: a posted update was refused: %s", self.name, error)
             raise HookDenied from error
-        if update is not None:
-            await service.deliver(update)
+        try:
+            if update is not None:
+                await service.deliver(update)
+        except NotFound as error:  # the account was removed just now
+            raise HookDenied from error
 
     @property
     def is_serving(self) -> bool:

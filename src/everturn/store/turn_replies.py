@@ -19,6 +19,8 @@ from everturn.store.scripts.queries.delivery import (
 from everturn.store.scripts.rows import SessionRow
 from everturn.store.scripts.script import Script, Tx, listed
 
+REMOVED_MARK = "~"  # in the account's name in rows of an account that was removed; no account can have it
+
 
 def replies_of_turns(turn_ids: Iterable[str]) -> Script[dict[str, tuple[ReplyDelivery, ...]]]:
     """By turn, one for each chat that the answer goes to; turns without one are not in it."""
@@ -86,15 +88,16 @@ def _delivery_of(parts: Sequence[ReplyPartColumns]) -> ReplyDelivery:
     else:
         state = ReplyState.WAITING if states & OPEN else ReplyState.SENT
     first = parts[0]
+    account, removed, _ = first.account.partition(REMOVED_MARK)
     undecided = [part for part in parts if part.state in (PartState.HELD, PartState.UNDELIVERED)]
     return ReplyDelivery(
         chat_id=first.chat_id,
-        account=first.account,
+        account=account,
         platform=first.platform,
         title=first.title,
         state=state,
         at=max(part.changed_at for part in parts),
         is_repeat=any(part.is_repeat for part in parts),
-        parts=tuple(part.part_id for part in undecided),
+        parts=() if removed else tuple(part.part_id for part in undecided),
         error=next((part.error for part in undecided if part.error), ""),
     )

@@ -8,6 +8,7 @@ import msgspec
 
 from everturn.domain.delivery import Chat, ChatKind, ChatPlace, SeenChat, SenderRole, Update
 from everturn.domain.errors import Denied, NotFound
+from everturn.store.delivery.leases import refuse_removed
 from everturn.store.scripts.common import shown_session
 from everturn.store.scripts.queries.delivery import (
     CHAT,
@@ -56,6 +57,8 @@ def lock_chat_at(tx: Tx, owner: str, profile: str, update: Update) -> Script[Cha
     place = update.place
     at = (place.account, place.chat, place.thread)
     if (yield from CHAT_AT.first(*at)) is None:
+        # The chats of a removed account have another name: whatever comes for it is looked for here.
+        yield from refuse_removed(tx, place.account)
         yield q(
             "chat_insert",
             tx.ids.make("cht"),
@@ -71,18 +74,30 @@ def lock_chat_at(tx: Tx, owner: str, profile: str, update: Update) -> Script[Cha
         )
     found = yield from CHAT_AT.only(*at)
     yield from lock_chat(tx, found.chat_no)
-    found = yield from CHAT_AT.only(*at)
+    locked = yield from CHAT_AT.first(*at)
+    if locked is None:  # the account was removed while this waited for the lock
+        raise NotFound("account", place.account)
+    found = locked
     if found.owner != owner:
-        yield from _change_owner(found, owner, profile, update.role)
+        yield from _change_owner(tx, found, owner, profile, update.role)
         found = yield from CHAT_AT.only(*at)
     return found
 
 
-def _change_owner(chat: ChatColumns, owner: str, profile: str, role: SenderRole) -> Script[None]:
+def _change_owner(tx: Tx, chat: ChatColumns, owner: str, profile: str, role: SenderRole) -> Script[None]:
     """Give the chat of a guest who is one no longer to the account's owner, and leave the guest's session."""
     if role is SenderRole.GUEST:  # guard: f05
         raise Denied("The chat belongs to another owner.", hint="A guest is served in their own chats.")
+    if chat.session_id is not None:
+        tx.touch(chat.owner, chat.session_id)
     yield q("chat_owner", chat.chat_no, owner, profile)
+
+
+def set_session(tx: Tx, chat: ChatColumns, session_id: str | None) -> Script[None]:
+    """Make this the chat's current session. Lists show which chat a session is the current one of."""
+    for changed in {chat.session_id, session_id} - {None}:
+        tx.touch(chat.owner, str(changed))
+    yield q("chat_session", chat.chat_no, session_id)
 
 
 def find_chat(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
@@ -93,9 +108,10 @@ def find_chat(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
 
 
 def lock_owned_chat(tx: Tx, owner: str, chat_id: str) -> Script[ChatColumns]:
+    """The chat as it is under its lock."""
     found = yield from find_chat(tx, owner, chat_id)
     yield from lock_chat(tx, found.chat_no)
-    return found
+    return (yield from find_chat(tx, owner, chat_id))
 
 
 def _list(tx: Tx, owner: str) -> Script[list[Chat]]:
@@ -115,5 +131,5 @@ def _switch(tx: Tx, owner: str, chat_id: str, session_id: str | None) -> Script[
     found = yield from lock_owned_chat(tx, owner, chat_id)
     if session_id is not None:
         yield from shown_session(tx, owner, session_id)
-    yield q("chat_session", found.chat_no, session_id)
+    yield from set_session(tx, found, session_id)
     return msgspec.structs.replace(chat_of(found), session_id=session_id)

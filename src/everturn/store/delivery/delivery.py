@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from everturn.domain.delivery import DeliveryTotals
 from everturn.domain.gateway import AccountFigures
+from everturn.domain.store_values import RecordName
+from everturn.store.delivery import removal
 from everturn.store.delivery.chats import Chats
 from everturn.store.delivery.inbox import Inbox
 from everturn.store.delivery.leases import AccountLeases
 from everturn.store.delivery.outbox import Outbox
-from everturn.store.scripts.queries.delivery import ACCOUNT_FIGURES, DELIVERY_TOTALS
+from everturn.store.scripts.queries.delivery import ACCOUNT_FIGURES, DELIVERY_TOTALS, LEASE
 from everturn.store.scripts.script import Database, Script, Tx
 
 
@@ -20,11 +24,24 @@ class Delivery:
         self.leases = AccountLeases(db)
         self.outbox = Outbox(db)
 
+    async def remove_account(self, account: str, records: Sequence[RecordName]) -> None:
+        await self._db.write(removal.remove_account, account, records)
+
+    async def readmit_account(self, account: str) -> None:
+        # Looking first costs no write transaction: it was never removed, as a rule.
+        if await self._db.read(_is_removed, account):
+            await self._db.write(removal.readmit_account, account)
+
     async def totals(self) -> DeliveryTotals:
         return await self._db.read(_totals)
 
     async def figures(self, account: str, *, since_ms: int) -> AccountFigures:
         return await self._db.read(_figures, account, since_ms)
+
+
+def _is_removed(tx: Tx, account: str) -> Script[bool]:
+    found = yield from LEASE.first(account)
+    return found is not None and found.is_removed
 
 
 def _figures(tx: Tx, account: str, since_ms: int) -> Script[AccountFigures]:

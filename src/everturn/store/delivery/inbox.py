@@ -14,7 +14,7 @@ from everturn.domain.delivery import (
 )
 from everturn.domain.errors import Gone, NotFound, WrongState
 from everturn.domain.store_values import Accepted, Submission, WhenBusy
-from everturn.store.delivery.chats import chat_of, lock_chat, lock_chat_at
+from everturn.store.delivery.chats import chat_of, lock_chat, lock_chat_at, set_session
 from everturn.store.delivery.replies import owe_reply
 from everturn.store.scripts.common import find_turn, lock_turn, shown_session
 from everturn.store.scripts.queries.delivery import (
@@ -151,7 +151,7 @@ def _current_session(tx: Tx, row: InboxColumns, chat: Chat) -> Script[str]:
         except (Gone, NotFound):
             pass  # a new one follows
     session = yield from start_session(tx, chat.owner, session_key(chat.profile, chat.place), chat.profile)
-    yield q("chat_session", row.chat_no, session.id)
+    yield from set_session(tx, row, session.id)
     return session.id
 
 

@@ -7,7 +7,7 @@ turns, and no heartbeat of their own is needed.
 from __future__ import annotations
 
 from everturn.domain.delivery import AccountLease
-from everturn.domain.errors import LeaseLost
+from everturn.domain.errors import LeaseLost, NotFound
 from everturn.store.scripts.queries.delivery import LEASE, LeaseColumns
 from everturn.store.scripts.script import Database, Script, Tx, q
 
@@ -21,7 +21,7 @@ class AccountLeases:
     async def take(self, account: str, worker: str) -> AccountLease | None:
         # Looking first costs no write transaction while another worker has the account.
         found = await self._db.read(_look, account)
-        if found is not None and found.is_alive and found.worker != worker:
+        if found is not None and (found.is_removed or (found.is_alive and found.worker != worker)):
             return None
         return await self._db.write(_take, account, worker)
 
@@ -34,6 +34,25 @@ def lock_lease(tx: Tx, lease: AccountLease) -> Script[None]:
     found = yield from _lock(tx, lease.account)
     if found is None or (found.worker, found.epoch) != (lease.worker, lease.epoch):  # guard: f03
         raise LeaseLost(lease.account, lease.epoch)
+
+
+def lock_lease_row(tx: Tx, account: str) -> Script[LeaseColumns]:
+    """Lock the account's lease, whoever has it. There must be a row."""
+    if tx.dialect == "postgresql":
+        yield q("lease_lock", account)
+    return (yield from LEASE.only(account))
+
+
+def refuse_removed(tx: Tx, account: str) -> Script[None]:
+    """Raises NotFound if the account was removed; otherwise it cannot be in this transaction any more."""
+    yield q("lease_insert", account)  # without a row there would be nothing to lock
+    if (yield from lock_lease_row(tx, account)).is_removed:  # guard: f03
+        raise NotFound("account", account)
+
+
+def next_epoch(lease: LeaseColumns) -> int:
+    """Higher than all before, also across a removal."""
+    return abs(lease.epoch) + 1
 
 
 def _look(tx: Tx, account: str) -> Script[LeaseColumns | None]:
@@ -50,6 +69,8 @@ def _take(tx: Tx, account: str, worker: str) -> Script[AccountLease | None]:
     yield q("lease_insert", account)
     yield from _lock(tx, account)
     found = yield from LEASE.only(account)
+    if found.is_removed:  # guard: f03
+        return None
     if found.worker == worker:
         # It serves the account anew, after its last service could not release the lease.
         yield q("parts_lost", account, _SENDER_GONE, tx.now)  # guard: f03

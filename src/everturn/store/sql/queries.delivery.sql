@@ -4,6 +4,10 @@
 c.chat_no, c.id AS chat_id, c.owner, c.account, c.platform, c.kind, c.chat, c.thread, c.profile, c.title, c.session_id,
 c.last_number, c.created_at
 
+-- macro: is_served
+-- Rows of a removed account have a name that no account can have.
+%1.account NOT LIKE '%~%'
+
 -- macro: inbox_columns
 i.inbox_no, i.id AS inbox_id, i.state, i.received_at, i.is_late, i.body, i.refusal,
 (SELECT t.id FROM turns t WHERE t.turn_no = i.turn_no) AS turn_id
@@ -22,10 +26,13 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (account, chat, thr
 SELECT {chat_columns} FROM chats c WHERE c.account = $1 AND c.chat = $2 AND c.thread = $3
 
 -- name: chat_get
-SELECT {chat_columns} FROM chats c WHERE c.id = $1 AND c.owner = $2
+SELECT {chat_columns} FROM chats c WHERE c.id = $1 AND c.owner = $2 AND {is_served:c}
 
 -- name: chats_list
-SELECT {chat_columns} FROM chats c WHERE c.owner = $1 ORDER BY c.chat_no
+SELECT {chat_columns} FROM chats c WHERE c.owner = $1 AND {is_served:c} ORDER BY c.chat_no
+
+-- name: chats_of_account
+SELECT {chat_columns} FROM chats c WHERE c.account = $1 ORDER BY c.chat_no
 
 -- name: chats_seen
 SELECT {chat_columns} FROM chats c WHERE c.account = $1 AND c.last_number IS NOT NULL
@@ -43,6 +50,9 @@ UPDATE chats SET owner = $2, profile = $3, session_id = NULL WHERE chat_no = $1
 
 -- name: chat_session
 UPDATE chats SET session_id = $2 WHERE chat_no = $1
+
+-- name: chats_retire
+UPDATE chats SET account = $2, session_id = NULL WHERE account = $1
 
 -- name: account_figures
 SELECT
@@ -79,6 +89,12 @@ ORDER BY i.inbox_no LIMIT $2
 
 -- name: inbox_settle
 UPDATE inbox SET state = $2, settled_at = $3, turn_no = $4, refusal = $5, body = '' WHERE inbox_no = $1
+
+-- name: inbox_refuse_all
+UPDATE inbox SET state = 'refused', settled_at = $2, refusal = $3, body = '' WHERE account = $1 AND state = 'received'
+
+-- name: inbox_retire
+UPDATE inbox SET account = $2 WHERE account = $1
 
 -- name: inbox_prunable
 SELECT 1 FROM inbox WHERE settled_at IS NOT NULL AND received_at < $1 LIMIT 1
@@ -126,6 +142,14 @@ AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND 
   (SELECT 1 FROM outbox n WHERE n.chat_no = o.chat_no AND n.key = 'interrupted:' || t.id || ':' || CAST(t.epoch AS TEXT))))
 ORDER BY o.outbox_no LIMIT $2
 
+-- name: replies_owed
+-- Also those of turns that have not ended.
+SELECT {chat_columns}, o.id AS outbox_id, o.outbox_no FROM outbox o JOIN chats c ON c.chat_no = o.chat_no
+WHERE o.account = $1 AND o.recorded_at IS NULL AND o.key LIKE 'turn:%' ORDER BY o.outbox_no
+
+-- name: outbox_retire
+UPDATE outbox SET account = $2 WHERE account = $1
+
 -- name: asks_due
 -- What waits for an answer in the current sessions of the account's chats and was not asked there yet.
 SELECT {chat_columns}, a.id AS ask_id FROM asks a
@@ -156,7 +180,7 @@ WHERE o.account = $1 AND o.recorded_at IS NULL AND o.key = 'turn:' || t.id AND t
 SELECT (SELECT count(*) FROM inbox WHERE state = 'received') AS received,
 (SELECT count(*) FROM outbox_parts WHERE state = 'waiting') AS waiting,
 (SELECT count(*) FROM outbox_parts WHERE state = 'unknown') AS unknown_count,
-(SELECT count(*) FROM outbox_parts WHERE state IN ('held','undelivered')) AS for_people,
+(SELECT count(*) FROM outbox_parts p WHERE p.state IN ('held','undelivered') AND {is_served:p}) AS for_people,
 (SELECT min(next_at) FROM outbox_parts WHERE state = 'waiting') AS oldest
 
 -- name: turn_numbers_by_id
@@ -205,6 +229,15 @@ WHERE id = $1 AND epoch = $2 AND state = 'sending'
 -- name: parts_lost
 UPDATE outbox_parts SET state = 'unknown', error = $2, changed_at = $3 WHERE account = $1 AND state = 'sending'
 
+-- name: parts_end_waiting
+UPDATE outbox_parts SET state = 'undelivered', error = $2, changed_at = $3 WHERE account = $1 AND state = 'waiting'
+
+-- name: parts_hold_unknown
+UPDATE outbox_parts SET state = 'held', changed_at = $2 WHERE account = $1 AND state = 'unknown'
+
+-- name: parts_retire
+UPDATE outbox_parts SET account = $2 WHERE account = $1
+
 -- name: part_send_as_new
 UPDATE outbox_parts SET state = 'waiting', body = $3, next_at = $4, changed_at = $4
 WHERE id = $1 AND epoch = $2 AND state = 'sending'
@@ -220,7 +253,7 @@ UPDATE outbox_parts SET state = $2, is_repeat = $3, next_at = $4, changed_at = $
 
 -- name: part_get
 SELECT {part_columns} FROM outbox_parts p JOIN outbox o ON o.outbox_no = p.outbox_no
-JOIN chats c ON c.chat_no = p.chat_no WHERE p.id = $1 AND c.owner = $2
+JOIN chats c ON c.chat_no = p.chat_no WHERE p.id = $1 AND c.owner = $2 AND {is_served:c}
 
 -- name: part_again
 UPDATE outbox_parts SET state = 'waiting', is_repeat = $2, next_at = $3, give_up_at = $4, changed_at = $3
@@ -255,7 +288,7 @@ SELECT id FROM outbox_parts WHERE account = $1 AND state = 'waiting' AND give_up
 
 -- name: parts_for_people
 SELECT {part_columns} FROM chats c JOIN outbox_parts p ON p.chat_no = c.chat_no
-JOIN outbox o ON o.outbox_no = p.outbox_no WHERE c.owner = $1 AND p.state IN ('held','undelivered')
+JOIN outbox o ON o.outbox_no = p.outbox_no WHERE c.owner = $1 AND {is_served:c} AND p.state IN ('held','undelivered')
 ORDER BY p.part_no LIMIT $2
 
 -- ---------------------------------------------------------------- leases of accounts

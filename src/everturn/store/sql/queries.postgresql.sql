@@ -61,6 +61,9 @@ FOR UPDATE SKIP LOCKED
 -- Not FOR UPDATE: rows that only refer to the chat may be inserted meanwhile.
 SELECT chat_no FROM chats WHERE chat_no = $1 FOR NO KEY UPDATE
 
+-- name: chats_lock
+SELECT chat_no FROM chats WHERE account = $1 ORDER BY chat_no FOR NO KEY UPDATE
+
 -- name: lease_lock
 SELECT account FROM account_leases WHERE account = $1 FOR UPDATE
 

@@ -129,9 +129,20 @@ class UnknownPart(Columns, frozen=True):
 
 
 class LeaseColumns(Columns, frozen=True):
+    """``epoch`` below zero: the account was removed."""
+
     worker: str | None
     epoch: int
     is_alive: int
+
+    @property
+    def is_removed(self) -> bool:
+        return self.epoch < 0
+
+
+class OwedColumns(ChatColumns, frozen=True):
+    outbox_id: str
+    outbox_no: int
 
 
 class FiguresColumns(Columns, frozen=True):
@@ -147,6 +158,7 @@ CHAT: Select[[str, str], ChatColumns] = Select("chat_get", ChatColumns)
 CHATS: Select[[str], ChatColumns] = Select("chats_list", ChatColumns)
 CHATS_SEEN: Select[[str, int], ChatColumns] = Select("chats_seen", ChatColumns)
 CHATS_OF_SESSION: SelectValue[[str, str], int] = SelectValue("chats_of_session")
+CHATS_OF_ACCOUNT: Select[[str], ChatColumns] = Select("chats_of_account", ChatColumns)
 
 INBOX_FIND: Select[[str, str], InboxColumns] = Select("inbox_find", InboxColumns)
 INBOX: Select[[str], InboxColumns] = Select("inbox_get", InboxColumns)
@@ -157,6 +169,7 @@ INBOX_PRUNE: Select[[int, int], PrunedColumns] = Select("inbox_prune", PrunedCol
 OUTBOX_PUT: SelectValue[[str, int, str, int | None, int | None, int], int] = SelectValue("outbox_put")
 OUTBOX_RECORD: SelectValue[[str, int], int] = SelectValue("outbox_record")
 REPLIES_DUE: Select[[str, int], DueColumns] = Select("replies_due", DueColumns)
+REPLIES_OWED: Select[[str], OwedColumns] = Select("replies_owed", OwedColumns)
 ASKS_DUE: Select[[str, int], AskDueColumns] = Select("asks_due", AskDueColumns)
 ANSWERS_DUE: Select[[str, int], AnswerDueColumns] = Select("answers_due", AnswerDueColumns)
 PARTS_OF_KEY: Select[[int, str], PartColumns] = Select("parts_of_key", PartColumns)
