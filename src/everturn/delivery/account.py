@@ -10,7 +10,7 @@ import msgspec
 
 from everturn.delivery.bell import Bell
 from everturn.delivery.context import AccountContext, AccountServices
-from everturn.delivery.intake import Intake
+from everturn.delivery.intake import Intake, role_at_receipt
 from everturn.delivery.questions import Questions
 from everturn.delivery.replies import Replies
 from everturn.delivery.sender import Sender
@@ -18,7 +18,7 @@ from everturn.delivery.settings import AccountSettings
 from everturn.delivery.traces import is_unexpected
 from everturn.domain.delivery import AccountLease, SeenChat, Update
 from everturn.domain.errors import Denied, LeaseLost, Retry
-from everturn.domain.gateway import Admit
+from everturn.domain.gateway import Admit, RoleNow
 from everturn.domain.platform import Platform, ReadsHistory
 from everturn.domain.probe import Moment
 from everturn.domain.redaction import redacted
@@ -29,7 +29,7 @@ _SEEN_MAX = 200  # chats whose history is read at the start of a connection
 
 
 class AccountService:
-    """``admit`` decides about the senders of updates (F05)."""
+    """``admit`` decides about the sender of an update that comes in, ``role_now`` when it is used (F05)."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class AccountService:
         admit: Admit,
         settings: AccountSettings,
         services: AccountServices,
+        role_now: RoleNow = role_at_receipt,
     ) -> None:
         self.account = account
         self._platform = platform
@@ -45,7 +46,7 @@ class AccountService:
         self._settings = settings
         self._services = services
         self._context = AccountContext(account, platform, settings, services, Bell(services.clock))
-        self._intake = Intake(self._context)
+        self._intake = Intake(self._context, role_now)
         if isinstance(platform, ReadsHistory):
             platform.use_history(self._find_seen)
         self.strangers = 0  # updates that were not admitted

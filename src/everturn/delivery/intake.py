@@ -18,6 +18,7 @@ from everturn.delivery.traces import is_unexpected
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, SenderRole, Update, UpdateKind
 from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
+from everturn.domain.gateway import RoleNow
 from everturn.domain.media import SNIFF_BYTES, describe_file, safe_name
 from everturn.domain.messages import Source
 from everturn.domain.redaction import redacted
@@ -32,9 +33,14 @@ _QUEUED = "*Queued: it is answered next.*"
 _EDIT = "Edits are not seen; send it again as a new message."
 
 
+async def role_at_receipt(update: Update) -> SenderRole | None:
+    return update.role
+
+
 class Intake:
-    def __init__(self, context: AccountContext) -> None:
+    def __init__(self, context: AccountContext, role_now: RoleNow = role_at_receipt) -> None:
         self._context = context
+        self._role_now = role_now
         self._account = context.account
         self._platform = context.platform
         self._settings = context.settings
@@ -78,6 +84,13 @@ class Intake:
         update = received.update
         if update is None:
             return
+        role = await self._role_now(update)
+        if role is None:  # no answer, as to any stranger
+            await self._refuse(
+                received, Refusal("stranger", "Its sender may not talk to this account any more.")
+            )
+            return
+        update = msgspec.structs.replace(update, role=role)
         if update.kind is not UpdateKind.MESSAGE:
             await self._settle_other(received, update)
         elif not update.forwarded_from and (command := self._commands.read(update.text)):

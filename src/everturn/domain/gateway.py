@@ -63,6 +63,8 @@ class Admission(msgspec.Struct, frozen=True):
 
 # Decides about the sender of an update. None: not allowed, and only a count is kept of the update (F05).
 Admit = Callable[[Update], Awaitable[Admission | None]]
+# The role of the sender of a stored update as it is now. None: they may not talk any more.
+RoleNow = Callable[[Update], Awaitable[SenderRole | None]]
 
 
 @runtime_checkable

@@ -41,6 +41,15 @@ class Admissions:
             return self._guest(update.sender)
         return None
 
+    async def role_now(self, update: Update) -> SenderRole | None:
+        """The role in which a stored update may be used: never more than it was received with. None: its
+        sender was removed, or lost the right to talk in the chat of the owner."""
+        known = await self._known_role(update.sender) or self._default_role
+        if update.role is SenderRole.GUEST:
+            # What they wrote stays in the sessions of a guest, whoever they are now.
+            return SenderRole.GUEST if known is not None or self._setup.guests else None
+        return SenderRole.MEMBER if update.role is SenderRole.MEMBER and known else known
+
     async def _known_role(self, sender: str) -> SenderRole | None:
         if sender in self._setup.allow:
             return SenderRole.OWNER

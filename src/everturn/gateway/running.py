@@ -100,7 +100,9 @@ class RunningAccount:
             services.settings, when_busy=setup.when_busy, when_unknown=WhenUnknown(setup.when_unknown)
         )
         self.platform = platform
-        self._service = AccountService(self.name, platform, admissions.admit, settings, services.delivery)
+        self._service = AccountService(
+            self.name, platform, admissions.admit, settings, services.delivery, admissions.role_now
+        )
 
     async def _identify(self, platform: Platform) -> None:
         """Learn the account's name. If that fails, receiving fails too, and tells why."""

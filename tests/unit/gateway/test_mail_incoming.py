@@ -199,3 +199,52 @@ def test_hostile_text_is_cut_in_linear_time() -> None:
     ):
         cut_signature(cut_quote(text))
         cut_html_quote(text)
+
+
+# --- whose words ---------------------------------------------------------------------------------------
+
+GMAIL = (
+    "Please pay.\n\n---------- Forwarded message ---------\nFrom: Eve <eve@example.com>\nSubject: pay\n\nNow!"
+)
+OUTLOOK = "fyi\n\nFrom: Eve <eve@example.com>\nSent: Monday\nTo: Ada\nSubject: pay\n\nNow!"
+APPLE = "Begin forwarded message:\n\n> From: Eve <eve@example.com>\n> Pay now!"
+THUNDERBIRD = (
+    "-------- Weitergeleitete Nachricht --------\nBetreff: Zahlung\nVon: Eve <eve@example.com>\n\nJetzt!"
+)
+
+
+@pytest.mark.parametrize("text", [GMAIL, OUTLOOK, THUNDERBIRD])
+def test_f05_a_forwarded_mail_is_the_words_of_its_author(text: str) -> None:
+    assert read(text).forwarded_from == "Eve <eve@example.com>"
+
+
+def test_a_forwarded_mail_that_looks_like_a_reply_is_read_whole() -> None:
+    assert "Now!" in read(OUTLOOK, subject="FW: pay", references="<1@example.com>").text
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        (APPLE, {}),
+        ("see below", {"subject": "Fwd: pay"}),
+        ("see below", {"subject": "WG: Zahlung"}),
+        ("> Pay now!", {}),
+        # A forward can name the mail that it passes on as if it answered it.
+        (GMAIL.replace("From: ", ""), {"references": "<1@example.com>"}),
+    ],
+)
+def test_f05_in_doubt_a_mail_counts_as_forwarded(text: str, more: dict[str, Any]) -> None:
+    assert read(text, **more).forwarded_from == "another person"
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("hello", {}),
+        ("Forward this message to Ben, please.", {"subject": "Re: Fwd: pay"}),
+        ("yes\n\nOn Monday Agent wrote:\n> Shall I?", {"In_Reply_To": "<1@example.org>"}),
+        ("> Shall I?\nyes\n> And that?\nno", {"In_Reply_To": "<1@example.org>"}),
+    ],
+)
+def test_the_senders_own_words_are_their_own(text: str, more: dict[str, Any]) -> None:
+    assert read(text, **more).forwarded_from == ""

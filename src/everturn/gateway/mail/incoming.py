@@ -13,7 +13,7 @@ from imap_tools import MailMessage
 
 from everturn.domain.delivery import ChatKind, ChatPlace, RemoteFile, Update
 from everturn.gateway.mail.authentication import is_authentic
-from everturn.gateway.mail.quotes import cut_html_quote, cut_quote, cut_signature
+from everturn.gateway.mail.quotes import cut_html_quote, cut_quote, cut_signature, find_forwarded, is_forward
 from everturn.gateway.mail.settings import ADDRESS, MailSettings
 from everturn.tools.web.readable import readable
 
@@ -78,17 +78,22 @@ def read_mail(account: str, sender: str, mail: MailMessage, validity: str) -> Up
     message_id = next(_ids(mail, "message-id"), "")
     answered = [*_ids(mail, "references"), *_ids(mail, "in-reply-to")]
     title = clean(mail.subject)[:_TITLE_CHARS_MAX]
+    # Some programs name the mail that is passed on as if it were answered.
+    is_reply = bool(answered) and not is_forward(title)
+    text = _text(mail, title, is_reply=is_reply)
+    forwarded_from = find_forwarded(title, text, mail.html, is_reply=is_reply)
     return Update(
         update_id(sender, mail),
         ChatPlace(
             account, "mail", ChatKind.MAIL, sender, _thread(answered[0] if answered else message_id, mail)
         ),
         sender,
-        _text(mail, title, is_reply=bool(answered)),
+        text,
         tuple(_files(mail, validity, message_id)),
         sender_name=clean(mail.from_values.name if mail.from_values else "")[:_NAME_CHARS_MAX],
         chat_title=" ".join(title.split()),
         sent_at=_sent_at(mail),
+        forwarded_from=forwarded_from[:_NAME_CHARS_MAX],
     )
 
 

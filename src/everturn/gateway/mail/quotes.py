@@ -1,4 +1,5 @@
-"""The words that a person wrote in a reply: without the mail that they answer, and without a signature."""
+"""The words that a person wrote themselves: without the mail that they answer, and without a signature; and
+whether they pass on a mail of somebody else."""
 
 from __future__ import annotations
 
@@ -29,6 +30,39 @@ _HTML_QUOTE: Final = re.compile(
     r"""|<blockquote[^<>]{0,300}\btype="?cite""",
     re.I,
 )
+# How mail programs begin a mail that is passed on: its subject, and a line above it.
+_FORWARD_SUBJECT: Final = re.compile(
+    r"^\s*(fwd?|wg|tr|rv|enc|i|vb|vl|vs|vid|doorst|ff|pd|ilt|továbbítás)\s*:", re.I
+)
+_FORWARD: Final = re.compile(
+    r"^\W*((begin|start of) forwarded (message|mail)|forwarded (message|mail)|forwarded by .{1,200}"
+    r"|(anfang der )?weitergeleitete[nr]? (nachricht|e-?mail)"
+    r"|(début du )?(message|courriel) (transféré|réexpédié)"
+    r"|(inicio del )?mensaje reenviado|(inizio )?messaggio inoltrato|(begin )?doorgestuurd bericht"
+    r"|mensagem (encaminhada|reencaminhada)|vidarebefordrat (brev|meddelande)|videresendt (besked|melding)"
+    r"|(original message|ursprüngliche nachricht|message d'origine|mensaje original))\W*$",
+    re.I,
+)
+_HTML_FORWARD: Final = re.compile(r"moz-forward-container", re.I)
+
+
+def is_forward(subject: str) -> bool:
+    return _FORWARD_SUBJECT.match(subject) is not None
+
+
+def find_forwarded(subject: str, text: str, page: str, *, is_reply: bool) -> str:
+    """The name of who wrote the mail that this one passes on; empty: its words are the sender's own.
+
+    ``text`` is the mail without what it answers. When in doubt it counts as passed on."""
+    lines = text.split("\n")
+    is_marked = _divider(lines) is not None or any(_FORWARD.match(line) for line in lines)
+    if not is_marked and not is_reply:  # what a new mail quotes is not an answer's quotation
+        is_quoted = any(map(_is_quoted, lines))
+        is_marked = is_quoted or bool(_HTML_QUOTE.search(page) or _HTML_FORWARD.search(page))
+    if not is_marked and not is_forward(subject):
+        return ""
+    named = (_FROM.sub("", line).strip(" *") for line in lines if _FROM.match(line))
+    return next(filter(None, named), "") or "another person"
 
 
 def cut_quote(text: str) -> str:
