@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everturn.delivery.made_files import named_files
+from everturn.delivery.made_files import find_linked_files
 from everturn.domain.checkpoints import ChangeKind, FileChange
 from everturn.domain.clock import SystemClock
 from everturn.store import Store
@@ -72,4 +72,8 @@ def test_f03_only_what_the_turn_made_is_named() -> None:
 ![plot](./plot.png "A plot") and again [plot](/home/me/work/plot.png), [text](<out/a b.txt>), [same](out/a%20b.txt),
 [gone](gone.txt), [secret](/etc/passwd), [up](../plot.png), [web](https://example.com/plot.png), [f](f(1).txt), plot.png
 """
-    assert [change.path for change in named_files(answer, changes)] == ["plot.png", "out/a b.txt", "f(1).txt"]
+    assert [change.path for change in find_linked_files(answer, changes)] == [
+        "plot.png",
+        "out/a b.txt",
+        "f(1).txt",
+    ]

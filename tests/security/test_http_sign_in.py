@@ -811,7 +811,7 @@ async def test_many_sign_ins_at_once_are_refused_before_they_fill_the_memory() -
     from everturn.domain.errors import Overloaded
 
     passwords = Passwords(memory_kib=64, rounds=1)
-    known = await passwords.hashed(PASSWORD)
+    known = await passwords.hash_password(PASSWORD)
     refused = 0
 
     async def verify() -> None:

@@ -90,7 +90,7 @@ def _settings(file: Path) -> Iterator[str]:
     except (tomllib.TOMLDecodeError, UnicodeError) as error:
         yield f"{FILE}, which cannot be read: {error}"
         return
-    for name, value in _flattened(values):
+    for name, value in _flatten(values):
         table, _, _ = name.partition(".")
         if name in _SHOWN or not (name in _HARMLESS or ("." in name and table in _HARMLESS_TABLES)):
             is_secret = name.rpartition(".")[2] in _SECRET or ".env." in name or ".headers." in name
@@ -98,9 +98,9 @@ def _settings(file: Path) -> Iterator[str]:
             yield f"{FILE}: {name} = {shown}"
 
 
-def _flattened(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+def _flatten(values: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
     for name, value in values.items():
         if isinstance(value, dict):
-            yield from _flattened(value, f"{above}{name}.")
+            yield from _flatten(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value

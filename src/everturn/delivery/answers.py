@@ -61,7 +61,7 @@ class Answers:
             if ask.topic is AskTopic.QUESTION and await self._was_shown(received, ask, is_named=False):
                 try:
                     await self._context.services.engine.answer(
-                        received.chat.owner, ask.id, _chosen(ask.choices, update.text), by=self._by
+                        received.chat.owner, ask.id, _read_choice(ask.choices, update.text), by=self._by
                     )
                 except Refused:
                     continue  # such as answered elsewhere meanwhile: this is a message like any other
@@ -95,7 +95,7 @@ class Answers:
         return [] if chat.session_id is None else await self._asks.open(chat.owner, chat.session_id)
 
 
-def _chosen(choices: Sequence[str], text: str) -> str:
+def _read_choice(choices: Sequence[str], text: str) -> str:
     """The choice that a number stands for, or the words as they are."""
     number = read_number(text.strip().removesuffix("."))
     return text if number is None or not 0 < number <= len(choices) else choices[number - 1]

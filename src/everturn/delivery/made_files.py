@@ -26,7 +26,7 @@ _LINK = re.compile(r"\]\(\s*(?:<([^<>\n]+)>|([^()\s]+(?:\([^()\s]*\)[^()\s]*)*))
 _log = logging.getLogger("everturn.delivery")
 
 
-def named_files(answer: str, changes: tuple[FileChange, ...]) -> list[FileChange]:
+def find_linked_files(answer: str, changes: tuple[FileChange, ...]) -> list[FileChange]:
     """The files that the answer links to, among those that the turn made or changed, in its order."""
     made = {change.path: change for change in changes if change.what is not ChangeKind.DELETED}
     found: dict[str, FileChange] = {}
@@ -55,7 +55,7 @@ class MadeFiles:
             return []
         found: list[NewPart] = []
         lines: list[str] = []
-        for change in named_files(due.answer, due.files.changes)[:_FILES_MAX]:
+        for change in find_linked_files(due.answer, due.files.changes)[:_FILES_MAX]:
             limit = self._context.settings.file_bytes_max
             if change.size > limit:
                 lines.append(

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import msgspec
 
 from everturn.domain.errors import Invalid
-from everturn.domain.ids import checked
+from everturn.domain.ids import check_id
 from everturn.domain.trees import Reason
 from everturn.domain.words import Words
 
@@ -66,7 +66,7 @@ def merge_changes(steps: Iterable[Changes]) -> Changes:
         unlisted += step.changed_total - len(step.changed)
         for change in step.changed:
             was = merged.pop(change.path, None)
-            if (now := _merged(was, change)) is not None:
+            if (now := _merge(was, change)) is not None:
                 merged[change.path] = now
     changed = sorted(merged.values(), key=lambda change: change.path)
     return Changes(
@@ -74,7 +74,7 @@ def merge_changes(steps: Iterable[Changes]) -> Changes:
     )
 
 
-def _merged(was: FileChange | None, now: FileChange) -> FileChange | None:
+def _merge(was: FileChange | None, now: FileChange) -> FileChange | None:
     if was is None or was.what is ChangeKind.CHANGED:
         return now
     if was.what is ChangeKind.ADDED:
@@ -187,14 +187,14 @@ def parse_at(text: str) -> At | None:
     if text == START:
         return At()
     if text.startswith("chk_"):
-        return At(checkpoint_id=checked(text, "chk"))
+        return At(checkpoint_id=check_id(text, "chk"))
     point, _, turn_id = text.rpartition(":")
     if point not in ("", "before", "made") or not turn_id.startswith("trn_"):
         raise Invalid(
             f"{text[:80]!r} is no point in the history of files.",
             hint="Possible: now, start, trn_… (after that turn), before:trn_…, made:trn_…, chk_….",
         )
-    return At(checked(turn_id, "trn"), is_before=point == "before", is_made=point == "made")
+    return At(check_id(turn_id, "trn"), is_before=point == "before", is_made=point == "made")
 
 
 class Checkpoints(Protocol):

@@ -64,10 +64,10 @@ def message_id(turn_id: str, ordinal: int) -> str:
 
 def turn_id_of_message(message: str) -> str:
     """The turn a message id belongs to."""
-    return "trn_" + checked_message(message)[_PREFIX_LENGTH:].split("-", 1)[0]
+    return "trn_" + check_message_id(message)[_PREFIX_LENGTH:].split("-", 1)[0]
 
 
-def checked_message(value: str) -> str:
+def check_message_id(value: str) -> str:
     body, _, ordinal = value[_PREFIX_LENGTH:].partition("-")
     is_number = ordinal.isascii() and ordinal.isdigit() and len(ordinal) <= _ORDINAL_LENGTH_MAX
     if not value.startswith("msg_") or not _is_body(body) or not is_number:
@@ -75,7 +75,7 @@ def checked_message(value: str) -> str:
     return value
 
 
-def checked(value: str, prefix: str) -> str:
+def check_id(value: str, prefix: str) -> str:
     """Return the id if it has this prefix and a well-formed body; raise InvalidId otherwise."""
     if not value.startswith(prefix + "_") or not _is_body(value[len(prefix) + 1 :]):
         raise InvalidId(value, prefix + "_")

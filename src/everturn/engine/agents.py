@@ -89,7 +89,7 @@ class BoundAgent:
             return Prefix(self._warm.small)
         system = self._warm.system
         if abilities.is_brief:
-            system = self._services.settings.shortened(system)
+            system = self._services.settings.shorten(system)
         return Prefix(system, self._warm.schemas, self._recalled)
 
     async def history(self) -> list[Message]:

@@ -197,17 +197,17 @@ class Engine:
         """End a turn now and keep what it has produced. An ended turn is returned as it is."""
         await self._probe.reach(Moment.CANCEL_REQUESTED, turn_id)
         turn = await self.store.turns.cancel(owner, turn_id, by=by)
-        await self._cancelled(turn)
+        await self._stop_cancelled(turn)
         return turn
 
     async def take_back(self, owner: str, turn_id: str, *, by: str = "", key: str | None = None) -> TakenBack:
         """Cancel a turn and take back the messages that wait behind it; see ``Turns.take_back``."""
         await self._probe.reach(Moment.CANCEL_REQUESTED, turn_id)
         taken = await self.store.turns.take_back(owner, turn_id, by=by, key=key)
-        await self._cancelled(taken.turn)
+        await self._stop_cancelled(taken.turn)
         return taken
 
-    async def _cancelled(self, turn: Turn) -> None:
+    async def _stop_cancelled(self, turn: Turn) -> None:
         """Stop the task of a turn whose end is durable, and let the session go on."""
         await self._probe.reach(Moment.CANCEL_COMMITTED, turn.id)
         self._runner.cancel_task(turn.id)

@@ -115,7 +115,7 @@ class Moves:
                 moved = await run(files)
             except PlanNeeded:
                 shown = await self.plan(owner, session_id, move, turn_id)
-                files = MoveFiles(None if shown is None else shown.decided(choices))
+                files = MoveFiles(None if shown is None else shown.decide(choices))
             else:
                 await self.finish(owner, session_id)
                 return moved
@@ -147,6 +147,6 @@ class Moves:
         they have seen the plan. Raises PlanNeeded if it is outdated, NothingToDo, Busy."""
         if shown.plan.present == shown.plan.wanted:
             raise NothingToDo("The files are already as they were then.")
-        plan = shown.decided(FileChoices(choices.files or FilesChoice.RESTORE, choices.paths))
+        plan = shown.decide(FileChoices(choices.files or FilesChoice.RESTORE, choices.paths))
         await self._store.working_copies.restore(owner, session_id, plan)
         return await self.finish(owner, session_id) or RestoredFiles()

@@ -165,7 +165,7 @@ class Runner:
         except Exception as error:
             if heard.done():
                 _log.warning(
-                    "accepting for %s, who has gone: %s", session_id, error, exc_info=_unexpected(error)
+                    "accepting for %s, who has gone: %s", session_id, error, exc_info=_unless_ours(error)
                 )
             else:
                 heard.set_exception(error)
@@ -366,7 +366,7 @@ class Runner:
                     result = await running.loop.run()
                 except Exception as raised:
                     error = writer.failure or raised
-                    if error is not raised and _unexpected(raised):
+                    if error is not raised and _unless_ours(raised):
                         _log.error("turn %s broke off", claim.turn.id, exc_info=raised)
             if result is None:
                 await self._release(running, writer, error or writer.failure)
@@ -392,7 +392,7 @@ class Runner:
                     await writer.quiet()
                 except Exception as error:
                     # Usually the same error that the turn ends with.
-                    _log.info("a turn ends without its last events: %r", error, exc_info=_unexpected(error))
+                    _log.info("a turn ends without its last events: %r", error, exc_info=_unless_ours(error))
             waits = scope.cancelled_caught and isinstance(reason, Retry) and not running.is_handing_over
             is_resting = not waits
 
@@ -505,7 +505,7 @@ class Runner:
                 running.loop.break_silence()
 
 
-def _unexpected(error: Exception) -> Exception | None:
+def _unless_ours(error: Exception) -> Exception | None:
     """The error if it is not one of our own types, so that its traceback is logged."""
     return None if isinstance(error, EverturnError) else error
 

@@ -147,7 +147,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The profile of this name; an unknown one behaves like the default."""
         return self.profiles.get(name or "default", TurnProfile(name or "default"))
 
-    def shortened(self, system: str) -> str:
+    def shorten(self, system: str) -> str:
         """The system prompt in its short form, where it has one; what was added to it stays."""
         for long, short in self.short_prompts.items():
             if system.startswith(long):

@@ -72,7 +72,7 @@ class TurnWorkspace:
         if self._recorder is None:
             return
         arrival = Arrival(self._store, self._recorder, self._services.probe)
-        with _interrupting():
+        with _interrupt_when_unwritable():
             arrived = await arrival.bring(
                 self._claim.session, workspace, announce=self._announce, report=self._report
             )
@@ -119,14 +119,14 @@ class TurnWorkspace:
         made = await recorder.record(self._claim, workspace, None, is_of_parent=not self._has_called)
         self._is_current = True
         if self._is_first_look and not self._has_called:
-            self._notes += saved_note(await self._saved())
+            self._notes += saved_note(await self._saved_changes())
         if made is not None:
             await self._log.append(_event(made))
             if self._is_first_look:  # what a call of this claim changed needs no telling
                 self._notes += changed_note(made.changes.changed, made.changes.changed_total)
         self._is_first_look = False
 
-    async def _saved(self) -> Changes:
+    async def _saved_changes(self) -> Changes:
         """What the user saved during the turn before, or after it."""
         turn, checkpoints = self._claim.turn, self._store.checkpoints
         newest = await checkpoints.of_session(turn.owner, turn.session_id, limit=SAVES_MAX)
@@ -224,7 +224,7 @@ class TurnWorkspace:
         if recorder is None or self._claim.session.project is not None:
             return
         async with hold_folder(workspace):
-            with _interrupting():
+            with _interrupt_when_unwritable():
                 await self._go_back(recorder, workspace, files)
 
     async def _go_back(self, recorder: Recorder, workspace: Path, files: FilesInDoubt) -> None:
@@ -257,7 +257,7 @@ class TurnWorkspace:
 
 
 @contextmanager
-def _interrupting() -> Iterator[None]:
+def _interrupt_when_unwritable() -> Iterator[None]:
     """A disk that is full or read-only interrupts the turn: it can be resumed when that is mended. Released,
     it would be claimed again at once."""
     try:

@@ -88,7 +88,7 @@ class WebhookPlatform:
         self._keys = keys
         self._clock = clock
         self._network = CheckedNetwork(frozenset(map(_split_address, settings.private_addresses)), _resolve)
-        self._url = _checked_url(settings.url)
+        self._url = _check_url(settings.url)
 
     def read_update(self, headers: Mapping[str, str], body: bytes) -> Update:
         """The message in a request. Raises Denied unless it was signed for this account, Invalid."""
@@ -172,7 +172,7 @@ def _split_address(text: str) -> tuple[str, int]:
     return address.strip("[]"), int(port)
 
 
-def _checked_url(text: str) -> httpx2.URL:
+def _check_url(text: str) -> httpx2.URL:
     try:
         url = httpx2.URL(text)
     except httpx2.InvalidURL as error:

@@ -104,7 +104,7 @@ class Notebook:
     def remember(self, note: Note) -> Note:
         """Add the note unless an equal one exists; the check and the write are one step."""
         words = one_line(note.text).casefold()
-        with self._locked():
+        with self._lock_pages():
             known = next((each for each in self._every if one_line(each.text).casefold() == words), None)
             if known is not None:
                 return known
@@ -117,7 +117,7 @@ class Notebook:
             self._write(page, append_notes(self._text(page) or new_page(page), new))
 
     def edit(self, note_id: str, text: str) -> Note:
-        with self._locked():
+        with self._lock_pages():
             note = self.get(note_id)
             new = msgspec.structs.replace(note, text=text)
             if note.lines == 1:
@@ -127,7 +127,7 @@ class Notebook:
             return self.get(note_id)
 
     def forget(self, note_id: str) -> Note:
-        with self._locked():
+        with self._lock_pages():
             note = self.get(note_id)
             while (copy := self._by_id.get(note_id)) is not None:
                 # A user who moved notes may have left copies: delete all of them.
@@ -138,8 +138,8 @@ class Notebook:
 
     def new_turns(self, key: str, turns: Sequence[str]) -> list[str]:
         """The turns of a segment that are not noted yet, under this key or another one."""
-        with self._locked():
-            taken = set(self._taken())
+        with self._lock_pages():
+            taken = set(self._read_taken())
             return [] if key in taken else [turn for turn in turns if turn not in taken]
 
     def record_turns(self, turns: Sequence[str], notes: Sequence[Note]) -> None:
@@ -148,8 +148,8 @@ class Notebook:
         Facts that exist already are skipped, and so are facts of turns that another process has noted
         meanwhile.
         """
-        with self._locked():
-            taken = set(self._taken())
+        with self._lock_pages():
+            taken = set(self._read_taken())
             known = {line.casefold() for line in self._lines}
             new = [n for n in notes if n.turn_id not in taken and one_line(n.text).casefold() not in known]
             if new:
@@ -172,11 +172,11 @@ class Notebook:
         self._source.delete(_TAKING)
 
     def _mark_taken(self, turns: Sequence[str]) -> None:
-        every = list(dict.fromkeys((*self._taken(), *turns)))[-_TAKEN_MAX:]
+        every = list(dict.fromkeys((*self._read_taken(), *turns)))[-_TAKEN_MAX:]
         self._source.write(_TAKEN, _join_lines(every))
         self._source.delete(_TAKING)
 
-    def _taken(self) -> list[str]:
+    def _read_taken(self) -> list[str]:
         return self._read_lines(_TAKEN)
 
     def _read_lines(self, name: str) -> list[str]:
@@ -192,13 +192,13 @@ class Notebook:
 
     def records(self) -> dict[str, bytes]:
         """What the notebook keeps beside the pages, after finishing an interrupted write."""
-        with self._locked():
+        with self._lock_pages():
             taken = self._source.read(_TAKEN)
             return {} if taken is None else {_TAKEN: taken}
 
     def replace(self, contents: Mapping[str, bytes], expected: Mapping[str, bytes] | None = None) -> None:
         """Write these pages, whatever they held. Raises WrongState if one is not as ``expected``."""
-        with self._locked():
+        with self._lock_pages():
             for page, content in (expected or {}).items():
                 if self._text(page).encode("utf-8", "surrogateescape") != content:
                     raise WrongState(
@@ -213,11 +213,11 @@ class Notebook:
 
         Adopting the same again changes nothing.
         """
-        with self._locked():
+        with self._lock_pages():
             for page, content in contents.items():
                 self._adopt_page(page, content.decode("utf-8", "surrogateescape"))
             taken = records.get(_TAKEN, b"").decode("utf-8", "replace").splitlines()
-            if not set(taken) <= set(self._taken()):
+            if not set(taken) <= set(self._read_taken()):
                 self._mark_taken(taken)
 
     def _adopt_page(self, page: str, text: str) -> None:
@@ -275,7 +275,7 @@ class Notebook:
         self._refresh()
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock_pages(self) -> Iterator[None]:
         """Lock the pages against other writers; read their changes and finish an interrupted write first.
 
         Readers do not lock. Raises PagesLocked.

@@ -140,15 +140,15 @@ def replace_note(text: str, note: Note, new: Sequence[str]) -> str:
     first, end = note.first_line, note.first_line + note.lines
     if not new and first and not lines[first - 1].strip() and (end == len(lines) or not lines[end].strip()):
         first -= 1  # also remove one of the two empty lines around the note
-    lines[first:end] = [line + _ending(text) for line in new]
+    lines[first:end] = [line + _line_end(text) for line in new]
     return "\n".join(lines)
 
 
 def append_notes(text: str, notes: Sequence[Note]) -> str:
     lines = ["", *(line for note in notes for line in render_note(note)), ""]
-    return text.rstrip("\r\n") + f"{_ending(text)}\n" + f"{_ending(text)}\n".join(lines)
+    return text.rstrip("\r\n") + f"{_line_end(text)}\n" + f"{_line_end(text)}\n".join(lines)
 
 
-def _ending(text: str) -> str:
+def _line_end(text: str) -> str:
     """A carriage return if the file has Windows line ends, else nothing."""
     return "\r" if "\r\n" in text else ""

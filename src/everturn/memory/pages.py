@@ -131,7 +131,7 @@ class RowPages:
     @property
     def changes(self) -> Mapping[str, bytes | None]:
         """What was written since the copy was made; None for a deleted page."""
-        return {name: new for name, new in self._changes.items() if new != self._stored(name)}
+        return {name: new for name, new in self._changes.items() if new != self._read_stored(name)}
 
     def update(self, hashes: Mapping[str, str], rows: Mapping[str, StoredPage]) -> None:
         """Follow the store: drop what has gone, take what has come."""
@@ -166,9 +166,9 @@ class RowPages:
         return found, skipped
 
     def read(self, name: str) -> bytes | None:
-        return self._changes[name] if name in self._changes else self._stored(name)
+        return self._changes[name] if name in self._changes else self._read_stored(name)
 
-    def _stored(self, name: str) -> bytes | None:
+    def _read_stored(self, name: str) -> bytes | None:
         row = self._rows.get(name)
         return None if row is None else row.content
 

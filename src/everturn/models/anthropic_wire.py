@@ -382,13 +382,13 @@ class _OpenBlock:
 
 def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> list[Json]:
     kept, rest = cache.split(
-        target, request.messages, partial(_spoken, request, target, is_end=False), spare=_MARKED + 1
+        target, request.messages, partial(_write_all, request, target, is_end=False), spare=_MARKED + 1
     )
-    messages = _spoken(request, target, rest)
+    messages = _write_all(request, target, rest)
     users = [message for message in messages if message["role"] == "user"]
     if kept and len(users) < _MARKED:
         # Several messages of the user were merged, and a mark belongs into a part that is already encoded.
-        kept, messages = (), _spoken(request, target, request.messages)
+        kept, messages = (), _write_all(request, target, request.messages)
         users = [message for message in messages if message["role"] == "user"]
     for message in users[-_MARKED:]:
         message["content"][-1]["cache_control"] = _EPHEMERAL
@@ -397,15 +397,15 @@ def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> lis
     return [*kept, *messages]
 
 
-def _spoken(
+def _write_all(
     request: ModelRequest, target: Target, spoken: Sequence[Message], *, is_end: bool = True
 ) -> list[JsonObject]:
     messages: list[JsonObject] = []
     for step in history_steps(request, spoken, sees_images=target.abilities.images, is_end=is_end):
         if isinstance(step, UserStep):
-            _add_user(messages, [_asked(part) for part in step.parts])
+            _add_user(messages, [_write_asked_part(part) for part in step.parts])
         else:
-            messages.append({"role": "assistant", "content": _said(step, target)})
+            messages.append({"role": "assistant", "content": _write_step(step, target)})
             if step.results:
                 _add_user(messages, _results(step))
     return messages
@@ -424,14 +424,14 @@ def _add_user(messages: list[JsonObject], content: list[JsonObject]) -> None:
         messages.append({"role": "user", "content": content})
 
 
-def _asked(part: str | Image) -> JsonObject:
+def _write_asked_part(part: str | Image) -> JsonObject:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     data = base64.b64encode(part.content).decode()
     return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": data}}
 
 
-def _said(said: ModelStep, target: Target) -> list[JsonObject]:
+def _write_step(said: ModelStep, target: Target) -> list[JsonObject]:
     content: list[JsonObject] = []
     for thought in said.reasoning:
         # A signature of another model is refused, and unsigned thinking has no place here.

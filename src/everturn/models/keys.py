@@ -79,16 +79,16 @@ class Keys:
 
     async def put(self, provider: str, key: str) -> None:
         """Store a key durably. Raises Invalid; its message never contains the key."""
-        await self._secrets.change({f"{_KEYS}/{_checked_name(provider)}": _checked_key(provider, key)})
+        await self._secrets.change({f"{_KEYS}/{_check_name(provider)}": _check_key(provider, key)})
 
     async def put_server(self, provider: str, base_url: str, key: str | None) -> None:
         """Store a server's address with its key, durably. Raises Invalid.
 
         A key that was stored for another address is deleted: it must not be sent to this one.
         """
-        changes: dict[str, str | None] = {f"{_SERVERS}/{_checked_name(provider)}": base_url}
+        changes: dict[str, str | None] = {f"{_SERVERS}/{_check_name(provider)}": base_url}
         if key is not None:
-            changes[f"{_KEYS}/{provider}"] = _checked_key(provider, key)
+            changes[f"{_KEYS}/{provider}"] = _check_key(provider, key)
         elif self.servers().get(provider) != base_url:
             changes[f"{_KEYS}/{provider}"] = None
         await self._secrets.change(changes)
@@ -106,13 +106,13 @@ class Keys:
         return redact(text, self._secrets.find(_KEYS).values())
 
 
-def _checked_name(provider: str) -> str:
+def _check_name(provider: str) -> str:
     if not _PROVIDER_SHAPE.fullmatch(provider):
         raise Invalid(f"{provider[:80]!r} is not the name of a provider.")
     return provider
 
 
-def _checked_key(provider: str, key: str) -> str:
+def _check_key(provider: str, key: str) -> str:
     key = key.strip()
     if not key or not key.isascii() or not key.isprintable():
         raise Invalid(f"The key for {provider} is empty or has characters that no key has.")

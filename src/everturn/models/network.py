@@ -257,7 +257,7 @@ class Pipe(asyncio.Protocol):
             self._is_paused = False
         return data
 
-    async def drained(self) -> None:
+    async def wait_until_drained(self) -> None:
         """Wait until the peer has read enough of what was written."""
         if self._writer is not None:
             await asyncio.shield(self._writer)
@@ -288,7 +288,7 @@ class Stream(httpcore2.AsyncNetworkStream):
         self._transport.write(buffer)
         try:
             async with asyncio.timeout(timeout):
-                await self._pipe.drained()
+                await self._pipe.wait_until_drained()
         except TimeoutError as error:
             raise httpcore2.WriteTimeout("nothing was taken in time") from error
         if self._pipe.error is not None:

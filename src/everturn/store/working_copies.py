@@ -132,7 +132,7 @@ def _files_at(session: SessionRow, head_no: int | None) -> Script[str | None]:
 
 def move_files(tx: Tx, session: SessionRow, head_no: int | None, files: MoveFiles | None) -> Script[None]:
     """Called before the head moves, in the same transaction. Raises PlanNeeded."""
-    plan = yield from _checked_plan(session, head_no, files)
+    plan = yield from _check_plan(session, head_no, files)
     if plan is not None:
         yield from _record_present(tx, session, plan)
         yield from _keep_tree(tx, session, head_no, plan.present, plan.wanted, plan.restores)
@@ -142,7 +142,7 @@ def move_files(tx: Tx, session: SessionRow, head_no: int | None, files: MoveFile
 def plan_files(tx: Tx, session: SessionRow, turn: TurnRow, files: MoveFiles | None) -> Script[None]:
     """Remember with a turn that is asked again what happens to the files when it is claimed. Raises
     PlanNeeded."""
-    plan = yield from _checked_plan(session, turn.parent_no, files)
+    plan = yield from _check_plan(session, turn.parent_no, files)
     if plan is not None:
         yield from _record_present(tx, session, plan)
         yield from _keep_tree(tx, session, turn.parent_no, plan.present, plan.wanted, plan.restores)
@@ -163,7 +163,7 @@ def claim_files(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
         yield from _want(tx, session, wanted, present, _choices.decode(planned))
 
 
-def _checked_plan(
+def _check_plan(
     session: SessionRow, head_no: int | None, files: MoveFiles | None
 ) -> Script[FilesPlan | None]:
     """The plan for this move, if it concerns files at all."""

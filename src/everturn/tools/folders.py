@@ -47,7 +47,7 @@ class Folders:
         if not path:
             roots = self._workspaces.roots()
             return FolderList("", None, tuple(FolderLine(str(root), str(root)) for root in roots))
-        folder = self._allowed(path)
+        folder = self._check_allowed(path)
         names, is_cut = _names(folder)
         lines = tuple(FolderLine(str(folder / name), name) for name in names)
         above = "" if folder in self._workspaces.roots() else str(folder.parent)
@@ -66,7 +66,7 @@ class Folders:
             return False
         return True
 
-    def _allowed(self, path: str) -> Path:
+    def _check_allowed(self, path: str) -> Path:
         if "\0" in path or not os.path.isabs(path):
             raise NotFound("folder", repr(path))
         folder = Path(os.path.realpath(path))

@@ -93,10 +93,10 @@ class Deletions(Background):
             ident: pending for ident, pending in self._pending.items() if before.get(ident) is not pending
         }
         ended = before.keys() - self._pending.keys()
-        known = {one.session_id: self._known(one) for one in found if one.session_id not in ended}
+        known = {one.session_id: self._pending_of(one) for one in found if one.session_id not in ended}
         self._pending = known | since
 
-    def _known(self, found: Deletion) -> _Pending:
+    def _pending_of(self, found: Deletion) -> _Pending:
         known = self._pending.get(found.session_id)
         if known is not None and known.due_at == found.due_at:
             return known

@@ -32,7 +32,7 @@ from everturn.web.http.routing import (
     Raw,
     Streaming,
     Table,
-    decoded_query,
+    decode_query,
 )
 from everturn.web.request_log import RequestLog
 from everturn.web.settings import WebSettings
@@ -214,7 +214,7 @@ class _Exchange:
         match = self._web.table.find(self._method, self._path)
         self._endpoint = match.endpoint
         caller = await self._web.identify(match.endpoint, headers, visitor)
-        query = decoded_query(match.endpoint, self._scope["query_string"])
+        query = decode_query(match.endpoint, self._scope["query_string"])
         call: AnyCall = ApiCall(self._scope, self._take, headers, visitor, caller, match.path, query, NOTHING)
         return await self._web.perform(match.endpoint, call)
 

@@ -91,10 +91,10 @@ class Compare:
         files = []
         for change in changed[:CHANGES_MAX]:
             room -= sum(_size(entry) for entry in (change.before, change.after))
-            files.append(await self._counted(change) if room >= 0 else _plain(change))
+            files.append(await self._count_lines(change) if room >= 0 else _plain(change))
         return Comparison(tuple(files), len(changed))
 
-    async def _counted(self, change: Change) -> ComparedFile:
+    async def _count_lines(self, change: Change) -> ComparedFile:
         plain = _plain(change)
         try:
             texts = await self._texts(change.before, change.after)

@@ -33,16 +33,16 @@ class LineDiff(msgspec.Struct, frozen=True):
 
 def count_lines(before: str, after: str) -> tuple[int, int]:
     """How many lines were added and removed."""
-    hunks = _hunks(*_numbered(_lines(before), _lines(after)))
+    hunks = _hunks(*_number_lines(_lines(before), _lines(after)))
     return sum(hunk[3] - hunk[2] for hunk in hunks), sum(hunk[1] - hunk[0] for hunk in hunks)
 
 
 def diff_lines(before: str, after: str, chars_max: int) -> LineDiff:
     old, new = _lines(before), _lines(after)
-    hunks = _hunks(*_numbered(old, new))
+    hunks = _hunks(*_number_lines(old, new))
     out: list[str] = []
     size = 0
-    for line in _unified(old, new, hunks):
+    for line in _format_unified(old, new, hunks):
         size += len(line)
         if size > chars_max:
             break
@@ -58,7 +58,7 @@ def _lines(text: str) -> list[str]:
     return [*ended, lines[-1]] if lines[-1] else ended
 
 
-def _numbered(old: Sequence[str], new: Sequence[str]) -> tuple[list[int], list[int]]:
+def _number_lines(old: Sequence[str], new: Sequence[str]) -> tuple[list[int], list[int]]:
     numbers: dict[str, int] = {}
     return [numbers.setdefault(line, len(numbers)) for line in old], [
         numbers.setdefault(line, len(numbers)) for line in new
@@ -72,7 +72,7 @@ def _hunks(old: Sequence[int], new: Sequence[int]) -> list[_Hunk]:
     found: list[_Hunk] = []
     waiting = [(0, len(old), 0, len(new))]
     while waiting:
-        part = _trimmed(old, new, waiting.pop())
+        part = _trim(old, new, waiting.pop())
         a0, a1, b0, b1 = part
         if a0 == a1 or b0 == b1:
             found += [part] if part != (a0, a0, b0, b0) else []
@@ -91,7 +91,7 @@ def _hunks(old: Sequence[int], new: Sequence[int]) -> list[_Hunk]:
     return sorted(found)
 
 
-def _trimmed(old: Sequence[int], new: Sequence[int], part: _Hunk) -> _Hunk:
+def _trim(old: Sequence[int], new: Sequence[int], part: _Hunk) -> _Hunk:
     """Without equal lines at its beginning and end."""
     a0, a1, b0, b1 = part
     while a0 < a1 and b0 < b1 and old[a0] == new[b0]:
@@ -114,11 +114,11 @@ def _shortest(old: Sequence[int], new: Sequence[int]) -> list[_Hunk] | None:
                 x += 1
             reach[at] = x
             if x >= len(old) and x - at >= len(new):
-                return _joined(_walked_back(steps, len(old), len(new)))
+                return _join(_walk_back(steps, len(old), len(new)))
     return None
 
 
-def _walked_back(steps: Sequence[dict[int, int]], x: int, y: int) -> Iterator[_Hunk]:
+def _walk_back(steps: Sequence[dict[int, int]], x: int, y: int) -> Iterator[_Hunk]:
     """The single edits that lead to the end, the last one first."""
     for edits in range(len(steps) - 1, 0, -1):
         reach, at = steps[edits], x - y
@@ -130,7 +130,7 @@ def _walked_back(steps: Sequence[dict[int, int]], x: int, y: int) -> Iterator[_H
         x, y = x0, y0
 
 
-def _joined(edits: Iterator[_Hunk]) -> list[_Hunk]:
+def _join(edits: Iterator[_Hunk]) -> list[_Hunk]:
     found: list[_Hunk] = []
     for a0, a1, b0, b1 in edits:
         if found and (a1, b1) == (found[-1][0], found[-1][2]):
@@ -183,7 +183,7 @@ class _Found(SequenceMatcher[str]):
         return self._opcodes
 
 
-def _unified(old: Sequence[str], new: Sequence[str], hunks: Sequence[_Hunk]) -> Iterator[str]:
+def _format_unified(old: Sequence[str], new: Sequence[str], hunks: Sequence[_Hunk]) -> Iterator[str]:
     if not hunks:
         return
     for group in _Found(hunks, len(old), len(new)).get_grouped_opcodes(_CONTEXT):
@@ -191,10 +191,10 @@ def _unified(old: Sequence[str], new: Sequence[str], hunks: Sequence[_Hunk]) -> 
         yield f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@\n"
         for tag, a0, a1, b0, b1 in group:
             if tag == "equal":
-                yield from (_marked(" ", line) for line in old[a0:a1])
+                yield from (_mark_line(" ", line) for line in old[a0:a1])
             else:
-                yield from (_marked("-", line) for line in old[a0:a1])
-                yield from (_marked("+", line) for line in new[b0:b1])
+                yield from (_mark_line("-", line) for line in old[a0:a1])
+                yield from (_mark_line("+", line) for line in new[b0:b1])
 
 
 def _range(start: int, end: int) -> str:
@@ -203,5 +203,5 @@ def _range(start: int, end: int) -> str:
     return f"{begin}" if count == 1 else f"{begin},{count}"
 
 
-def _marked(mark: str, line: str) -> str:
+def _mark_line(mark: str, line: str) -> str:
     return mark + line if line.endswith("\n") else f"{mark}{line}\n\\ No newline at end of file\n"

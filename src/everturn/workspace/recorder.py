@@ -179,7 +179,7 @@ class Recorder:
     def _scan(self, here: _Workspace, known: Folder | None) -> Folder:
         limits = Limits(self._settings.file_bytes_max, self._settings.workspace_files_max)
         try:
-            with opened(here.folder) as root:
+            with open_listable(here.folder) as root:
                 rules = IgnoreRules.of_workspace(self._settings.ignore, is_project=here.is_project, root=root)
                 return Scan(rules, limits, self._blobs.put).run(root, known)
         except OSError as error:
@@ -195,7 +195,7 @@ class Recorder:
         seen = self._scan(here, known)
         steps = find_steps(self._blobs.load, copy, seen.tree, wanted)
         try:
-            with opened(here.folder) as root:
+            with open_listable(here.folder) as root:
                 restored = Restore(root, self._fetch, seen=seen, report=report).run(steps.changes)
         except OSError as error:
             raise _explain(error) from error
@@ -263,7 +263,7 @@ class _Workspace(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[int]:
+def open_listable(folder: Path) -> Iterator[int]:
     """A handle of the folder that can be listed; no link on its path is followed."""
     place = open_folder(folder)
     try:

@@ -234,7 +234,7 @@ class _Folders:
 
     def __exit__(self, *_: object) -> None:
         for path, mode in sorted(self._modes.items(), reverse=True):
-            with suppress(FileNotFoundError, NotADirectoryError), self._opened(path) as handle:
+            with suppress(FileNotFoundError, NotADirectoryError), self._open_parent(path) as handle:
                 os.fchmod(handle, mode)
         self._close()
 
@@ -253,11 +253,11 @@ class _Folders:
 
     def set_mode(self, path: bytes, mode: int) -> None:
         self._modes.pop(path, None)
-        with self._opened(path) as handle:
+        with self._open_parent(path) as handle:
             os.fchmod(handle, mode & MODE_BITS)
 
     @contextmanager
-    def _opened(self, path: bytes) -> Iterator[int]:
+    def _open_parent(self, path: bytes) -> Iterator[int]:
         handle = self._open(path)
         try:
             yield handle

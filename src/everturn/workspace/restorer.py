@@ -67,7 +67,7 @@ class ShownPlan(msgspec.Struct, frozen=True):
         text = f"{self.plan.after} {self.plan.present} {self.plan.wanted}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def decided(self, choices: FileChoices) -> FilesPlan:
+    def decide(self, choices: FileChoices) -> FilesPlan:
         """The plan with a choice for each conflict. Raises FilesConflict if one is missing."""
         chosen = {conflict.path: choices.of(conflict.path) for conflict in self.conflicts}
         open_ones = tuple(one for one in self.conflicts if chosen[one.path] is None)

@@ -114,7 +114,7 @@ class Scan:
     def _refresh(self, place: _Place, known: Folder) -> _Listing | None:
         """The known names with what changed in them; None if one is gone, so that the folder must be
         listed."""
-        changed = _changed(place.handle, known)
+        changed = _find_changed(place.handle, known)
         if changed is None:
             return None
         listing = _Listing(list(known.entries), list(known.stamps))
@@ -268,7 +268,7 @@ class Scan:
                 entry = self._read(handle, name, status, before)
                 after = os.stat(name, dir_fd=handle, follow_symlinks=False)
                 if entry is not None and stamp_of(after) == stamp_of(status):  # guard: e01 always
-                    return entry, self._believed(entry, status)
+                    return entry, self._stamp_to_believe(entry, status)
         except PermissionError:
             return Entry(name, Kind.LEFT_OUT, reason=Reason.UNREADABLE), ()
         except OSError as error:
@@ -277,7 +277,7 @@ class Scan:
             raise
         return Entry(name, Kind.LEFT_OUT, reason=Reason.CHANGING), ()
 
-    def _believed(self, entry: Entry, status: os.stat_result) -> Stamp | None:
+    def _stamp_to_believe(self, entry: Entry, status: os.stat_result) -> Stamp | None:
         """The stamp by which the entry is recognised next time; empty if it has to be read again."""
         if entry.reason is Reason.SPECIAL:
             return None  # replacing it would change the folder
@@ -344,7 +344,7 @@ def left_out(folder: Folder, path: bytes = b"") -> Iterator[tuple[bytes, Reason]
         yield from left_out(inner, join(path, name))
 
 
-def _changed(handle: int, known: Folder) -> list[int] | None:
+def _find_changed(handle: int, known: Folder) -> list[int] | None:
     """Which files and links have another stamp; None if one is gone. This loop is what a scan without a
     change costs."""
     look, changed = os.stat, []

@@ -20,7 +20,7 @@ import msgspec
 from everturn.domain.blobs import Blob
 from everturn.domain.checkpoints import LISTED_MAX, Checkpoint, SessionCheckpoints
 from everturn.domain.errors import BadImport, TreeUnreadable
-from everturn.domain.ids import checked
+from everturn.domain.ids import check_id
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.domain.trees import EMPTY_TREE, MODE_BITS, Entry, Kind, Tree
@@ -173,7 +173,7 @@ def _decode(archive: zipfile.ZipFile, name: str, kind: type[T]) -> T:
 
 def _check_checkpoints(files: SessionCheckpoints, turns: set[str]) -> None:
     made = files.checkpoints
-    names = {checked(one.id, "chk") for one in made}
+    names = {check_id(one.id, "chk") for one in made}
     if len(names) < len(made):
         raise _bad("two checkpoints have the same id")
     if files.current is not None and files.current not in names:

@@ -56,7 +56,7 @@ class View(Protocol):
         """What is in one folder, folders first. Raises NotFound, Invalid, Denied."""
         ...
 
-    async def named(self, path: str, part: str) -> FileList:
+    async def search(self, path: str, part: str) -> FileList:
         """Files and folders beneath a folder by a part of their path, best first."""
         ...
 
@@ -76,7 +76,7 @@ class FolderView:
     async def list(self, path: str) -> FileList:
         return await anyio.to_thread.run_sync(files_in, self._folder, path)
 
-    async def named(self, path: str, part: str) -> FileList:
+    async def search(self, path: str, part: str) -> FileList:
         return await anyio.to_thread.run_sync(files_named, self._folder, path, part, self._monotonic)
 
     async def open(self, path: str) -> OpenedFile:
@@ -158,7 +158,7 @@ class TreeView:
         found = folders_first(_file_of(join(here, one.name), one) for one in inner)
         return FileList(shown(here) or ".", found[:FOLDER_ENTRIES_MAX], len(found) > FOLDER_ENTRIES_MAX)
 
-    async def named(self, path: str, part: str) -> FileList:
+    async def search(self, path: str, part: str) -> FileList:
         here, entry = await self._folder(path)
         files: list[WorkspaceFile] = []
         async for at, one in self._versions.walk(entry.sha256, here):

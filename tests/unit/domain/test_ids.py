@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everturn.domain.errors import InvalidId
-from everturn.domain.ids import Ids, checked, message_id, turn_id_of_message
+from everturn.domain.ids import Ids, check_id, message_id, turn_id_of_message
 from everturn.testing import FakeClock
 
 
@@ -34,7 +34,7 @@ def test_a_message_id_names_its_turn() -> None:
 
 @given(st.text())
 def test_an_invalid_id_is_refused(text: str) -> None:
-    for refuse in (lambda: checked(text, "ses"), lambda: turn_id_of_message(text)):
+    for refuse in (lambda: check_id(text, "ses"), lambda: turn_id_of_message(text)):
         with pytest.raises(InvalidId) as refused:
             refuse()
         assert refused.value.hint
@@ -51,10 +51,10 @@ def test_an_invalid_id_is_refused(text: str) -> None:
 )
 def test_the_complaint_names_a_rule_that_the_id_does_not_keep(text: str, rule: str) -> None:
     with pytest.raises(InvalidId) as refused:
-        checked(text, "ses") if text.startswith("ses_") else turn_id_of_message(text)
+        check_id(text, "ses") if text.startswith("ses_") else turn_id_of_message(text)
     assert rule in refused.value.message
 
 
 def test_an_id_of_another_kind_is_refused() -> None:
     with pytest.raises(InvalidId):
-        checked(Ids(FakeClock()).turn(), "ses")
+        check_id(Ids(FakeClock()).turn(), "ses")

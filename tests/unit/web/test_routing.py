@@ -14,7 +14,7 @@ from everturn.web.http.routing import (
     Endpoint,
     Nothing,
     Table,
-    decoded_query,
+    decode_query,
     key_from,
     version_from,
 )
@@ -93,11 +93,11 @@ def test_an_endpoint_cannot_be_declared_twice() -> None:
 
 def test_queries_are_converted_and_bounded() -> None:
     taken = endpoint("GET", "/a", query=Query)
-    assert decoded_query(taken, b"") == Query()
-    assert decoded_query(taken, b"limit=7&is_deep=true") == Query(7, True)
+    assert decode_query(taken, b"") == Query()
+    assert decode_query(taken, b"limit=7&is_deep=true") == Query(7, True)
     for wrong in (b"limit=0", b"limit=x", b"limit=1&limit=2", b"other=1", b"limit=%ff", b"x" * 9000):
         with pytest.raises(Invalid):
-            decoded_query(taken, wrong)
+            decode_query(taken, wrong)
 
 
 async def read(taken: Endpoint[Any, Any], headers: dict[str, str], *pieces: bytes) -> Any:

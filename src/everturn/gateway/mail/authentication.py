@@ -18,7 +18,7 @@ def is_authentic(results: Sequence[str], domain: str, authserv: str) -> bool:
     for header in results:
         name, *findings = _split(header)
         if name.split(" ")[0].lower() == authserv.strip().lower():
-            return _passes([_finding(text) for text in findings], domain.lower())
+            return _passes([_parse_result(text) for text in findings], domain.lower())
     return False
 
 
@@ -34,7 +34,7 @@ def _signs_for(found: dict[str, str], domain: str) -> bool:
     return "." in signer and (domain == signer or domain.endswith("." + signer))
 
 
-def _finding(text: str) -> dict[str, str]:
+def _parse_result(text: str) -> dict[str, str]:
     """``dkim=pass header.d=example.org`` as a mapping. A word that stands there twice is left out: which of
     the two is the sender's cannot be told."""
     pairs = [word.partition("=")[::2] for word in text.split(" ") if "=" in word]

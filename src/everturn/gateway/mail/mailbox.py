@@ -48,7 +48,7 @@ class Mailbox:
         """Connect and sign in. Raises PlatformRefused if the password is wrong, PlatformBusy."""
         with self._in_use:
             try:
-                self._box = self._connected()
+                self._box = self._connect()
                 self._sign_in(self._box)
             except MailboxLoginError as error:
                 said = str(error.command_result)
@@ -121,7 +121,7 @@ class Mailbox:
             raise ConnectionError("the mailbox is closed")
         return self._box
 
-    def _connected(self) -> BaseMailBox:
+    def _connect(self) -> BaseMailBox:
         host, port = self._settings.imap_host, self._settings.imap_port
         if self._settings.tls:
             kind = PublicMailBox if self._settings.is_public_only else MailBox

@@ -48,7 +48,7 @@ class MailPlatform:
         self.ignored = 0  # mails that were no update
 
     async def identify(self) -> Identity:
-        async with self._opened():
+        async with self._open_mailbox():
             pass
         async with connect(self._settings, self._password, is_login_final=True):
             address = self._settings.address
@@ -58,7 +58,7 @@ class MailPlatform:
 
     async def receive(self, deliver: Deliver) -> None:
         """Deliver unread mails. One counts as acknowledged when the server has it marked as read."""
-        async with self._opened() as box:
+        async with self._open_mailbox() as box:
             while True:
                 for uid in await self._in_thread(lambda: box.unread(self._oldest())):
                     await self._take_in(box, uid, deliver)
@@ -78,19 +78,19 @@ class MailPlatform:
             await self._in_thread(lambda: box.take(uid))
 
     async def _update(self, box: Mailbox, uid: str, head: MailMessage) -> Update | Ignored:
-        sender = _parsed(lambda: sender_of(head, self._settings))
+        sender = _parse_or_ignore(lambda: sender_of(head, self._settings))
         if isinstance(sender, Ignored):
             return sender
         if head.size_rfc822 > MAIL_BYTES_MAX:
             note = (
                 f"This mail was not read: it has {head.size_rfc822 // 1_000_000} MB, more than can be read."
             )
-            return _parsed(lambda: read_head(self._account, sender, head, note))
+            return _parse_or_ignore(lambda: read_head(self._account, sender, head, note))
         mail = await self._in_thread(lambda: box.read(uid, is_whole=True))
         if mail is None:
             return Ignored("it was deleted")
         return await self._in_thread(
-            lambda: _parsed(lambda: read_mail(self._account, sender, mail, box.validity))
+            lambda: _parse_or_ignore(lambda: read_mail(self._account, sender, mail, box.validity))
         )
 
     def _oldest(self) -> date:
@@ -120,8 +120,8 @@ class MailPlatform:
         if (file.size or 0) > bytes_max:
             raise PlatformRefused(f"The file is larger than {bytes_max // 1_000_000} MB.")
         ref = msgspec.json.decode(file.ref, type=FileRef)
-        async with self._opened() as box:
-            data = await self._in_thread(lambda: _attachment(box, ref))
+        async with self._open_mailbox() as box:
+            data = await self._in_thread(lambda: _find_attachment(box, ref))
         if data is None:
             raise PlatformRefused("The mail is no longer there.")
         await anyio.Path(target).write_bytes(data)
@@ -130,7 +130,7 @@ class MailPlatform:
         """Nothing to close: each call has a connection of its own."""
 
     @asynccontextmanager
-    async def _opened(self) -> AsyncIterator[Mailbox]:
+    async def _open_mailbox(self) -> AsyncIterator[Mailbox]:
         box = Mailbox(self._settings, self._password)
         try:
             await self._in_thread(box.open)
@@ -144,7 +144,7 @@ class MailPlatform:
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._threads)
 
 
-def _parsed(parse: Callable[[], T]) -> T | Ignored:
+def _parse_or_ignore(parse: Callable[[], T]) -> T | Ignored:
     try:
         return parse()
     except Exception as error:  # the email package raises errors of many kinds for malformed mails
@@ -152,7 +152,7 @@ def _parsed(parse: Callable[[], T]) -> T | Ignored:
         return Ignored("it cannot be read")
 
 
-def _attachment(box: Mailbox, ref: FileRef) -> bytes | None:
+def _find_attachment(box: Mailbox, ref: FileRef) -> bytes | None:
     uids = [ref.uid] if ref.validity == box.validity else box.by_message_id(ref.message_id)
     for uid in uids:
         mail = box.read(uid, is_whole=True)

@@ -173,11 +173,11 @@ class UpdateReader:
 
     def _plain(self, text: str) -> str:
         """The text without Slack's markup, and without the mention that it begins with."""
-        text = _MARKUP.sub(self._written_out, text.strip())
+        text = _MARKUP.sub(self._write_out, text.strip())
         text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
         return text.removeprefix(f"@{self._bot.name}").strip()
 
-    def _written_out(self, found: re.Match[str]) -> str:
+    def _write_out(self, found: re.Match[str]) -> str:
         target, label = found[1], found[2] or ""
         sign, name = target[0], target[1:]
         if target == f"@{self._bot.id}":

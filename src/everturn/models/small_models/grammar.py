@@ -53,7 +53,7 @@ def calls_grammar(tools: Sequence[ToolSchema], *, has_words: bool = True) -> str
 
 
 def _call(tool: ToolSchema) -> str:
-    head = _quoted(f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "arguments": ')
+    head = _quote(f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "arguments": ')
     arguments = _object(tool.parameters, 0)
     return f'{head} {arguments if len(arguments) <= _CHARS_MAX else "object"} "}}"'
 
@@ -75,7 +75,7 @@ def _object(schema: JsonObject, depth: int) -> str:
 
 
 def _pair(name: str, schema: Json, depth: int) -> str:
-    return f"{_quoted(json.dumps(name, ensure_ascii=False) + ': ')} {_value(schema, depth)}"
+    return f"{_quote(json.dumps(name, ensure_ascii=False) + ': ')} {_value(schema, depth)}"
 
 
 def _any_of_these(pairs: list[str]) -> str:
@@ -102,9 +102,9 @@ def _value(schema: Json, depth: int) -> str:
 
 
 def _one_of(values: Iterable[Json]) -> str:
-    return "(" + " | ".join(_quoted(json.dumps(value, ensure_ascii=False)) for value in values) + ")"
+    return "(" + " | ".join(_quote(json.dumps(value, ensure_ascii=False)) for value in values) + ")"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """The text as a grammar literal."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

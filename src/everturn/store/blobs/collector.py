@@ -81,7 +81,7 @@ class Collector:
         A marked blob that is in use was named without having been found or put before. That is against the
         rules, and it must not cost anyone their bytes."""
         named, after = [], ""
-        while found := await self._db.read(_marked, after):
+        while found := await self._db.read(_find_marked, after):
             after = found[-1]
             named += [sha256 for sha256 in found if bytes.fromhex(sha256) in live]
         wanted = named + await self._db.read(_to_move, self._marked_before)
@@ -148,7 +148,7 @@ def _mark(tx: Tx, hashes: Sequence[str], before: int, now: int) -> Script[int]:
     return len((yield q("blobs_mark", listed(hashes), before, now)))
 
 
-def _marked(tx: Tx, after: str) -> Script[list[str]]:
+def _find_marked(tx: Tx, after: str) -> Script[list[str]]:
     return (yield from BLOBS_MARKED.all(after, _BATCH))
 
 

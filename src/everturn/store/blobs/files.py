@@ -75,7 +75,7 @@ class Files:
         way; then collect bytes that nothing names. Returns how many uploads were deleted."""
         before = self._db.clock.now_ms() - grace_ms
         count = 0
-        if await self._db.read(_unused, before):  # guard: a03 always
+        if await self._db.read(_has_unused, before):  # guard: a03 always
             count = await self._db.write(_sweep, before)
             await self._db.probe.reach(Moment.SWEEP_COMMITTED)
         if (await self._blobs.collect(grace_ms=grace_ms, wait_ms=wait_ms)).deleted:
@@ -126,7 +126,7 @@ def _get(tx: Tx, owner: str, file_id: str) -> Script[File]:
     return _file(row)
 
 
-def _unused(tx: Tx, before: int) -> Script[bool]:
+def _has_unused(tx: Tx, before: int) -> Script[bool]:
     return bool((yield q("files_unused", before, 1)))
 
 

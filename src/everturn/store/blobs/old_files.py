@@ -24,7 +24,7 @@ async def upload_old_files(db: Database, blobs: StoredBlobs, data_dir: Path) -> 
     folder = data_dir / FOLDER
     if not await in_thread(folder.is_dir):
         return
-    wanted = await in_thread(_found_in, folder, await db.read(_without_bytes))
+    wanted = await in_thread(_find_in, folder, await db.read(_without_bytes))
     total = sum(size for _, size in wanted)
     done = reported = 0
     if wanted:
@@ -40,7 +40,7 @@ async def upload_old_files(db: Database, blobs: StoredBlobs, data_dir: Path) -> 
     await in_thread(_set_aside, folder)
 
 
-def _found_in(folder: Path, hashes: list[str]) -> list[tuple[Path, int]]:
+def _find_in(folder: Path, hashes: list[str]) -> list[tuple[Path, int]]:
     paths = [folder / sha256[:2] / sha256 for sha256 in hashes]
     return [(path, path.stat().st_size) for path in paths if path.is_file()]
 

@@ -147,12 +147,12 @@ def _copied_rows(
 ) -> Iterator[tuple[str | None, ...]]:
     """These columns of a table in PostgreSQL's binary COPY format; all of them are texts."""
     wanted = [columns.index(name) for name in names]
-    with (folder / f"{table}.rows").open("rb") as file, _mapped(file.fileno()) as content:
+    with (folder / f"{table}.rows").open("rb") as file, _map_file(file.fileno()) as content:
         for fields in _fields(content):
             yield tuple(None if (field := fields[index]) is None else field.decode() for index in wanted)
 
 
-def _mapped(descriptor: int) -> mmap.mmap:
+def _map_file(descriptor: int) -> mmap.mmap:
     return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
 
 

@@ -30,7 +30,7 @@ def copy_tree(source: Path, target: Path, *, links_below: int = 0) -> list[str]:
     left_out: list[str] = []
     modes: list[tuple[Path, int]] = []
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for parent, folders, files, descriptor in os.fwalk(top, onerror=_noting(left_out)):
+    for parent, folders, files, descriptor in os.fwalk(top, onerror=_note_errors_in(left_out)):
         at = Path(parent).relative_to(top)
         if len(at.parts) >= DEPTH_MAX:
             left_out += [f"{at / name}: too deep" for name in folders]
@@ -45,7 +45,7 @@ def copy_tree(source: Path, target: Path, *, links_below: int = 0) -> list[str]:
     return left_out
 
 
-def _noting(left_out: list[str]) -> Callable[[OSError], None]:
+def _note_errors_in(left_out: list[str]) -> Callable[[OSError], None]:
     def note(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             left_out.append(f"{error.filename}: {error.strerror}")

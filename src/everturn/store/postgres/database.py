@@ -241,12 +241,12 @@ class PostgresDatabase:
             try:
                 status, now_on = (await self._rows("transaction_status", transaction))[0]
             except EverturnError as error:
-                raise _unknown(error) from lost
+                raise _outcome_unknown(error) from lost
             if status != "in progress":
                 break
             await asyncio.sleep(STATUS_ASK_S)  # the server has not noticed yet that its client has gone
         if now_on != timeline or status not in ("committed", "aborted"):
-            raise _unknown(lost) from lost
+            raise _outcome_unknown(lost) from lost
         if status == "aborted":
             raise StoreAway("The connection was lost and the write undone. Nothing was written.") from lost
 
@@ -345,7 +345,7 @@ class PostgresDatabase:
         return await self.write(deliver_late, turn_id, epoch, tuple(events))
 
 
-def _unknown(error: BaseException) -> OutcomeUnknown:
+def _outcome_unknown(error: BaseException) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"The connection was lost during the commit ({error}). Whether the write is stored is not known.",
         hint="Read again before repeating it; with an idempotency key it can simply be repeated.",

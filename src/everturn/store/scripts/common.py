@@ -19,7 +19,7 @@ from everturn.domain.errors import (
     TextTooLong,
 )
 from everturn.domain.events import Event, Payload, SessionChanged, encode
-from everturn.domain.ids import checked
+from everturn.domain.ids import check_id
 from everturn.domain.messages import Message, Role
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import Request
@@ -64,29 +64,29 @@ def get_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
     """The session without its lock, for reading."""
     row = yield from SESSION.first(session_id, owner)
     if row is None:
-        raise (yield from _missing(owner, session_id))
+        raise (yield from _missing_error(owner, session_id))
     return session_of(row)
 
 
 def shown_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
     """Like ``session_row``, for a user's request: a deleted session is refused (Gone). Its turns go on, so
     that undoing the deletion brings everything back."""
-    return _shown((yield from get_session(tx, owner, session_id)))
+    return _refuse_deleted((yield from get_session(tx, owner, session_id)))
 
 
 def locked_shown_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
-    return _shown((yield from lock_session(tx, owner, session_id)))
+    return _refuse_deleted((yield from lock_session(tx, owner, session_id)))
 
 
-def _shown(session: SessionRow) -> SessionRow:
+def _refuse_deleted(session: SessionRow) -> SessionRow:
     if session.is_deleted:
         raise Gone("session", session.id)
     return session
 
 
-def _missing(owner: str, session_id: str) -> Script[Gone | NotFound]:
+def _missing_error(owner: str, session_id: str) -> Script[Gone | NotFound]:
     """The error that says why there is no such session."""
-    checked(session_id, "ses")
+    check_id(session_id, "ses")
     is_deleted = bool((yield q("tombstone", session_id, owner)))
     return Gone("session", session_id) if is_deleted else NotFound("session", session_id)
 
@@ -108,7 +108,7 @@ def lock_turn(tx: Tx, turn_id: str, owner: str | None = None) -> Script[tuple[Se
     """Take the lock of the turn's session, then read both. ``owner`` None: the engine asks."""
     found = yield from SESSION_OF_TURN.first(turn_id)
     if found is None or (owner is not None and found.owner != owner):
-        checked(turn_id, "trn")
+        check_id(turn_id, "trn")
         raise NotFound("turn", turn_id)
     session = yield from lock_session(tx, found.owner, found.id)
     turn = yield from find_turn(turn_id)

@@ -91,12 +91,10 @@ class SecretsFile:
         lines = ["# Keys of model providers. Readable by its owner only."]
         for kind in sorted({*tables, *_ALWAYS}):
             lines += [f"[{kind}]"]
-            lines += [
-                f"{_quoted(own)} = {_quoted(text)}" for own, text in sorted(tables.get(kind, {}).items())
-            ]
+            lines += [f"{_quote(own)} = {_quote(text)}" for own, text in sorted(tables.get(kind, {}).items())]
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(self._disk, self.path, ("\n".join(lines) + "\n").encode())
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -102,7 +102,7 @@ async def import_document(
     """Bring a document in as a session. ``described`` gives a safe name and the media type of a file, from
     its name and its first bytes: what the document says about them is not believed. ``workspace``: its
     checkpoints, whose bytes are stored and checked. Raises BadImport."""
-    checked(document)
+    check_document(document)
     renamed = {}
     for file in document.files:
         name, media_type = described(file.name, file.content[:512])
@@ -145,7 +145,7 @@ def _kind_read_last(data: bytes) -> object:
         raise BadImport(f"An event of the document cannot be read: {error}. Nothing was imported.") from error
 
 
-def checked(document: Document) -> Document:
+def check_document(document: Document) -> Document:
     """Raises BadImport or InvalidId, saying what does not fit."""
     if document.format != FORMAT or document.version != VERSION:
         raise BadImport(
@@ -153,15 +153,15 @@ def checked(document: Document) -> Document:
             f"this server reads {FORMAT!r} version {VERSION}. Nothing was imported.",
             hint="Export it with the server it comes from, of the same version.",
         )
-    ids.checked(document.session.id, "ses")
-    known = {ids.checked(turn.id, "trn") for turn in document.turns}
+    ids.check_id(document.session.id, "ses")
+    known = {ids.check_id(turn.id, "trn") for turn in document.turns}
     if len(known) != len(document.turns):
         raise BadImport("Two turns of the document have the same id. Nothing was imported.")
     for turn in document.turns:
         if turn.parent_id is not None and turn.parent_id not in known:
             raise BadImport(f"Turn {turn.id[:40]} follows one that is not in the document.")
     for message in document.messages:
-        ids.checked_message(message.id)
+        ids.check_message_id(message.id)
         if message.turn_id not in known:
             raise BadImport(f"Message {message.id[:60]} belongs to a turn that is not in the document.")
     for event in document.events:
@@ -226,14 +226,14 @@ def markdown(session: Session, messages: list[Message]) -> str:
 
 def _markdown_part(part: object) -> str:
     if isinstance(part, Text):
-        return _quoted(part.text) + "\n\n_(abandoned attempt)_" if part.is_abandoned else part.text
+        return _quote(part.text) + "\n\n_(abandoned attempt)_" if part.is_abandoned else part.text
     if isinstance(part, Reasoning):
-        return _quoted(part.text) if part.text else ""
+        return _quote(part.text) if part.text else ""
     if isinstance(part, Call):
-        return f"**{part.name}**\n\n{_fenced(part.arguments, 'json')}"
+        return f"**{part.name}**\n\n{_fence(part.arguments, 'json')}"
     if isinstance(part, Result):
-        printed = f"\n\n{_PRINTED}\n\n{_fenced(part.output)}" if part.output else ""
-        return f"**{part.name}**: {part.outcome}\n\n{_fenced(part.text)}{printed}"
+        printed = f"\n\n{_PRINTED}\n\n{_fence(part.output)}" if part.output else ""
+        return f"**{part.name}**: {part.outcome}\n\n{_fence(part.text)}{printed}"
     if isinstance(part, Attachment):
         return f"_Attachment: {part.name} ({part.media_type}, {part.size:,} bytes)_"
     if isinstance(part, Summary):
@@ -241,11 +241,11 @@ def _markdown_part(part: object) -> str:
     return ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 
-def _fenced(text: str, language: str = "") -> str:
+def _fence(text: str, language: str = "") -> str:
     """A code block whose fence is longer than any inside it."""
     longest, run = 2, 0
     for char in text:

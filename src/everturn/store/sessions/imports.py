@@ -9,7 +9,7 @@ import msgspec
 from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.errors import BadImport, Invalid, InvalidId
 from everturn.domain.events import Event
-from everturn.domain.ids import checked, message_id, turn_id_of_message
+from everturn.domain.ids import check_id, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Summary
 from everturn.domain.sessions import Session, SessionKind, refuse_control_characters
 from everturn.domain.store_values import ImportedSession
@@ -38,9 +38,9 @@ from everturn.store.sessions.titles import put_title, title_text
 def refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Message]) -> None:
     """Refuse a document with duplicate entries, invalid ids or impossible numbers."""
     try:
-        checked(session.id, "ses")
+        check_id(session.id, "ses")
         for turn in turns:
-            checked(turn.id, "trn")
+            check_id(turn.id, "trn")
     except InvalidId as error:
         raise BadImport(error.message) from error
     if len({turn.id for turn in turns}) < len(turns):  # guard: a15

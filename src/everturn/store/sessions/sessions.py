@@ -193,10 +193,10 @@ def start_session(tx: Tx, owner: str, key: str, profile: str) -> Script[Session]
 def _list(
     tx: Tx, owner: str, wanted: SessionFilter, start: tuple[int, int], limit: int
 ) -> Script[Page[Session]]:
-    return _page((yield from _matching(tx, owner, wanted, start, limit)), limit)
+    return _page((yield from _find_matching(tx, owner, wanted, start, limit)), limit)
 
 
-def _matching(
+def _find_matching(
     tx: Tx, owner: str, wanted: SessionFilter, start: tuple[int, int], limit: int
 ) -> Script[list[tuple[Session, int]]]:
     archived, needle = wanted.archived, needle_of(wanted.query)
@@ -205,7 +205,7 @@ def _matching(
     pin = -1 if wanted.pinned is None else int(wanted.pinned)
     narrowed = (*place, pin, to_json(wanted.tag) if wanted.tag else "")
     if needle:
-        rows = yield from _titled(tx, narrowed, limit + 1, needle)
+        rows = yield from _find_titled(tx, narrowed, limit + 1, needle)
     elif archived is not None and wanted.pinned is None and wanted.tag is None:
         rows = yield from SESSION_LIST.all(*place)
     else:
@@ -217,7 +217,7 @@ def _matching(
 _Narrowed = tuple[str, int, int, int, int, int, str]
 
 
-def _titled(tx: Tx, narrowed: _Narrowed, limit: int, needle: str) -> Script[list[SessionColumns]]:
+def _find_titled(tx: Tx, narrowed: _Narrowed, limit: int, needle: str) -> Script[list[SessionColumns]]:
     """Sessions with the needle in their title or tags. What many titles hold fills a page from the newest
     sessions; of what few hold, the index has few candidates. One or two letters have no index."""
     rows = yield from SESSION_LIST_TITLED.all(*narrowed, needle, LOOK_MAX)
@@ -233,7 +233,7 @@ def _waiting(tx: Tx, owner: str) -> Script[list[Session]]:
 
 
 def _overview(tx: Tx, owner: str, limit: int, also: tuple[str, ...]) -> Script[Overview]:
-    page = _page((yield from _matching(tx, owner, SessionFilter(), _FAR, limit)), limit)
+    page = _page((yield from _find_matching(tx, owner, SessionFilter(), _FAR, limit)), limit)
     on_page = {session.id for session in page.items}
     others = yield from rows_of(tx, owner, [session_id for session_id in also if session_id not in on_page])
     counts = yield from SESSION_COUNTS.only(owner)

@@ -55,7 +55,7 @@ def queued_turns(session: SessionRow) -> Script[list[Turn]]:
     return turns
 
 
-def _queued(tx: Tx, owner: str, turn_id: str) -> Script[tuple[SessionRow, TurnRow]]:
+def _lock_queued(tx: Tx, owner: str, turn_id: str) -> Script[tuple[SessionRow, TurnRow]]:
     session, turn = yield from lock_turn(tx, turn_id, owner)
     if turn.state is not TurnState.QUEUED:
         raise WrongState(f"Turn {turn_id} is {turn.state}, not queued.", hint="It can be stopped or undone.")
@@ -65,7 +65,7 @@ def _queued(tx: Tx, owner: str, turn_id: str) -> Script[tuple[SessionRow, TurnRo
 def edit_queued(
     tx: Tx, owner: str, turn_id: str, text: str | None, place: int | None, version: int | None
 ) -> Script[Turn]:
-    session, turn = yield from _queued(tx, owner, turn_id)
+    session, turn = yield from _lock_queued(tx, owner, turn_id)
     refuse_stale(session, version)
     if text is not None:
         yield from _reword(tx, turn, text)
@@ -99,7 +99,7 @@ def _reword(tx: Tx, turn: TurnRow, text: str) -> Script[None]:
 
 
 def remove_queued(tx: Tx, owner: str, turn_id: str) -> Script[None]:
-    session, turn = yield from _queued(tx, owner, turn_id)
+    session, turn = yield from _lock_queued(tx, owner, turn_id)
     yield from endings.end_queued(tx, session, turn, endings.Ending(TurnState.CANCELLED, by="queue"))
 
 
@@ -110,7 +110,7 @@ def take_back(
     request, digest = Request(key=key), digest_of("take_back", turn_id)
     before = yield from find_answer(session, request, digest)
     if before is not None:
-        return (yield from _taken(turn.turn, _ids.decode(before)))
+        return (yield from _read_taken(turn.turn, _ids.decode(before)))
     # The end queues what steered the turn and was not taken in: it is taken back with the rest.
     ended = yield from endings.cancel(tx, owner, turn_id, by, ahead)
     ids = []
@@ -119,10 +119,10 @@ def take_back(
         yield from endings.end_queued(tx, session, waiting, endings.Ending(TurnState.CANCELLED, by="queue"))
         ids.append(waiting.id)
     yield from save_answer(tx, session, request, digest, to_json(ids))
-    return (yield from _taken(ended, ids))
+    return (yield from _read_taken(ended, ids))
 
 
-def _taken(turn: Turn, ids: Sequence[str]) -> Script[TakenBack]:
+def _read_taken(turn: Turn, ids: Sequence[str]) -> Script[TakenBack]:
     messages = []
     for turn_id in ids:
         taken = yield from find_turn(turn_id)

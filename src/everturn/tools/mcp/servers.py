@@ -108,7 +108,7 @@ class McpServers:
 
     async def call(self, call: ToolCall, server: McpServer, definition: Definition) -> ToolResult:
         try:
-            async with self._connected(server, call.workspace) as connection:
+            async with self._connect(server, call.workspace) as connection:
                 result = await self._call(call, server, definition, connection)
         except ToolFailed as error:
             return failure(f"{error} Nothing was done.")
@@ -146,7 +146,7 @@ class McpServers:
 
     async def refresh(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
         """Ask the server itself again, started if need be. Raises ToolFailed."""
-        async with self._connected(server, workspace) as connection:
+        async with self._connect(server, workspace) as connection:
             await self._store(owner, server, connection.definitions)
             return connection.definitions
 
@@ -160,7 +160,7 @@ class McpServers:
         return ServerState(server.name, "failed", error) if error else ServerState(server.name, "stopped")
 
     @asynccontextmanager
-    async def _connected(self, server: McpServer, workspace: Path) -> AsyncIterator[Connection]:
+    async def _connect(self, server: McpServer, workspace: Path) -> AsyncIterator[Connection]:
         """The running server for this workspace, started or restarted if need be. Raises ToolFailed."""
         async with AsyncExitStack() as stack:
             try:

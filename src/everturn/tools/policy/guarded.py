@@ -88,7 +88,7 @@ class ProjectGuard:
     @property
     def covered(self) -> tuple[str, ...]:
         """The sockets that a command cannot connect to, relative to the project."""
-        return tuple(self._shown(place.path) for place in self.covers)
+        return tuple(self._relative(place.path) for place in self.covers)
 
     @property
     def read_only(self) -> tuple[str, ...]:
@@ -101,19 +101,19 @@ class ProjectGuard:
         """A change for which the running command must be ended now; empty if there is none."""
         for path, before in self._watched.items():
             if _version(path) != before:
-                return self._shown(path)
+                return self._relative(path)
         for place in self.places:
             if _identity(place.path) != place.identity:
-                return self._shown(place.path)
+                return self._relative(place.path)
         git = self._at(GIT)
         if not self._had_repository and os.path.lexists(git) and self._harmful(git):
-            return self._shown(git)
+            return self._relative(git)
         return ""
 
     def rename_harmful(self) -> list[str]:
         """After a command: rename what it made that other programs would run; return the old names."""
         aside = [path for path, before in self._watched.items() if _version(path) not in ("", before)]
-        aside += self._replaced()
+        aside += self._find_replaced()
         self._open_top()
         aside += [path for path in self._find_startup_files() if path not in self._startup_files]
         found = self._repositories.find()
@@ -127,7 +127,7 @@ class ProjectGuard:
             version for path, version in versions if self._sockets.get(path) != version
         )
         with FolderHandle(Path(self._root)) as files:
-            return [self._shown(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
+            return [self._relative(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
 
     def _open_top(self) -> None:
         """Restore our own rights to the project's folder, if a command took them away.
@@ -151,7 +151,7 @@ class ProjectGuard:
                 if is_startup_file(name, in_config=True):
                     yield os.path.join(config, name)
 
-    def _replaced(self) -> list[str]:
+    def _find_replaced(self) -> list[str]:
         """Settings that replaced the mounted ones and make Git run more than those did."""
         settings = [place for place in self.places if os.path.basename(place.path) in _SETTINGS]
         return [
@@ -162,7 +162,7 @@ class ProjectGuard:
 
     def _set_aside(self, files: FolderHandle, path: str) -> bool:
         """Rename it in its folder, so that no program finds it, and restore the settings that were there."""
-        shown = self._shown(path)
+        shown = self._relative(path)
         try:
             files.rename(shown, f"{os.path.basename(path)}.refused-{secrets.token_hex(3)}")
         except FileNotFoundError:
@@ -174,7 +174,7 @@ class ProjectGuard:
     def _at(self, name: str) -> str:
         return os.path.join(self._root, name)
 
-    def _shown(self, path: str) -> str:
+    def _relative(self, path: str) -> str:
         return os.path.relpath(path, self._root)
 
     def _settings_of(self, repositories: Sequence[str]) -> Iterator[str]:
@@ -184,7 +184,7 @@ class ProjectGuard:
                 yield repository  # a file or a link that names the repository
                 continue
             yield from self._with_targets(os.path.join(repository, name) for name in _SETTINGS)
-            yield from self._named_by(repository)
+            yield from self._paths_named_by(repository)
 
     def _with_targets(self, paths: Iterable[str]) -> Iterator[str]:
         """The paths, and where they lead to if they are links to something in the project."""
@@ -193,7 +193,7 @@ class ProjectGuard:
             if os.path.islink(path) and self._is_inside(os.path.realpath(path)):
                 yield os.path.realpath(path)
 
-    def _named_by(self, repository: str) -> Iterator[str]:
+    def _paths_named_by(self, repository: str) -> Iterator[str]:
         """Hooks, further settings and programs that a repository's settings name in the project."""
         content = _read(os.path.join(repository, "config"))
         top = os.path.dirname(repository)

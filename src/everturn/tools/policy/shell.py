@@ -173,7 +173,7 @@ def _word(node: tree_sitter.Node) -> Word:
     if node.type == "raw_string":
         return Word(text[1:-1])
     if node.type == "string":
-        return _quoted(node, text)
+        return _quote(node, text)
     if node.type == "ansi_c_string":
         return _ansi(text)
     if node.type == "concatenation":
@@ -203,7 +203,7 @@ def _bare(node: tree_sitter.Node, text: str) -> Word:
     return Word(value, is_fixed=not is_list and not is_pattern)
 
 
-def _quoted(node: tree_sitter.Node, text: str) -> Word:
+def _quote(node: tree_sitter.Node, text: str) -> Word:
     if any(child.type != "string_content" for child in node.named_children):
         return Word(text, is_fixed=False)
     return Word(re.sub(r'\\([$`"\\\n])', lambda found: found[1].strip("\n"), text[1:-1]))

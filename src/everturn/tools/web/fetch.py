@@ -69,7 +69,7 @@ class Fetcher:
         the model: refused address, timeout, broken connection."""
         try:
             with anyio.fail_after(self._total_timeout_s):
-                return await self._follow(_checked_url(url), stays=stays)
+                return await self._follow(_check_url(url), stays=stays)
         except TimeoutError as error:
             raise ToolFailed(f"{url} took longer than {self._total_timeout_s:g} s.") from error
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
@@ -80,7 +80,7 @@ class Fetcher:
             answer = await self._once(url)
             if isinstance(answer, FetchedPage):
                 return answer
-            target = _checked_url(_join(url, answer))
+            target = _check_url(_join(url, answer))
             if stays and label_of(target) != label_of(url):
                 raise ToolFailed(
                     f"{url} redirects to {target}, another host, which was not contacted. If you need it, "
@@ -204,7 +204,7 @@ def _join(url: httpx2.URL, target: str) -> str:
         raise ToolFailed(f"{url} redirects to {target[:200]!r}, which is not an address.") from error
 
 
-def _checked_url(text: str) -> httpx2.URL:
+def _check_url(text: str) -> httpx2.URL:
     try:
         url = httpx2.URL(text)
     except httpx2.InvalidURL as error:

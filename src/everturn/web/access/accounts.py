@@ -11,7 +11,7 @@ import msgspec
 
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import EverturnError, Invalid, InvalidId, NotFound
-from everturn.domain.ids import Ids, checked
+from everturn.domain.ids import Ids, check_id
 from everturn.domain.store import Records, Store
 from everturn.web.access.errors import AccessNeeded, SignInNeeded, WrongPassword
 from everturn.web.access.identity import EVERYTHING, LOCAL_OWNER, SYSTEM, Caller, Scope, granted
@@ -94,7 +94,7 @@ class Accounts:
 
     async def set_password(self, password: str) -> None:
         """Durable on return; every earlier sign-in has ended, and no browser is known any more."""
-        digest = await self._passwords.hashed(password)
+        digest = await self._passwords.hash_password(password)
         await self._records.put(SYSTEM, "password", LOCAL_OWNER, {"hash": digest})
         await self.sign_out_everywhere(LOCAL_OWNER)
         for ident in await self._records.list(SYSTEM, "browser"):
@@ -314,15 +314,15 @@ _BROWSER_S = 400 * 86_400  # as long as browsers keep one
 def cookie_from(headers: Mapping[str, str], visitor: Visitor) -> str | None:
     """The sign-in that the request carries. Over TLS only the name that no other host can set counts: a
     neighbour under the same domain could plant the plain one."""
-    return _found(headers, _name(visitor))
+    return _find_header(headers, _name(visitor))
 
 
 def browser_from(headers: Mapping[str, str], visitor: Visitor) -> str | None:
     """The id of a browser that has signed in before; None if it has not."""
-    return _found(headers, _name(visitor) + _BROWSER)
+    return _find_header(headers, _name(visitor) + _BROWSER)
 
 
-def _found(headers: Mapping[str, str], wanted: str) -> str | None:
+def _find_header(headers: Mapping[str, str], wanted: str) -> str | None:
     given = headers.get("cookie")
     if given is None:
         return None
@@ -364,7 +364,7 @@ def _digest(secret: str) -> str:
 
 def _is_id(ident: str, prefix: str) -> bool:
     try:
-        return bool(checked(ident, prefix))
+        return bool(check_id(ident, prefix))
     except InvalidId:
         return False
 

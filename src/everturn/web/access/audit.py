@@ -79,10 +79,10 @@ def _newest(path: Path) -> list[AuditEntry]:
         file.seek(max(0, size - _TAIL_BYTES))
         lines = file.read().splitlines()
     # The first line may be cut by the seek, and the last by a crash: what does not parse is no entry.
-    return [entry for entry in map(_parsed, reversed(lines)) if entry is not None]
+    return [entry for entry in map(_parse, reversed(lines)) if entry is not None]
 
 
-def _parsed(line: bytes) -> AuditEntry | None:
+def _parse(line: bytes) -> AuditEntry | None:
     try:
         return msgspec.json.decode(line, type=AuditEntry)
     except msgspec.DecodeError:

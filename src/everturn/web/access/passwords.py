@@ -23,7 +23,7 @@ class Passwords:
         self._limiter: anyio.CapacityLimiter | None = None
         self._waiting = 0
 
-    async def hashed(self, password: str) -> str:
+    async def hash_password(self, password: str) -> str:
         """Raises Invalid if the password is too short or too long to be one."""
         if len(password) < PASSWORD_LENGTH_MIN or len(password.encode()) > PASSWORD_BYTES_MAX:
             raise Invalid(

@@ -32,7 +32,7 @@ _NO_COOKIE = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 
 def owner_check() -> OwnerCheck:
     """The check for this machine. Where the kernel cannot be asked, no client counts as our own user."""
-    lookup = _tried_lookup()
+    lookup = _choose_lookup()
     if lookup is None:
         return never_owner
     own_user = os.geteuid()
@@ -43,7 +43,7 @@ def never_owner(peer: Place, own: Place) -> bool:
     return False
 
 
-def _tried_lookup() -> Lookup | None:
+def _choose_lookup() -> Lookup | None:
     if not hasattr(socket, "AF_NETLINK") or os.geteuid() == _overflow_user():
         return None
     return next((lookup for lookup in (by_diag, by_proc) if _knows_us(lookup)), None)
@@ -121,15 +121,15 @@ def by_proc(near: Place, far: Place, folder: Path = Path("/proc/net")) -> int | 
     if one is None or other is None or one.version != other.version:
         return None
     if one.version == 6:
-        return _user_of(folder / "tcp6", _shown(one.packed, near[1]), _shown(other.packed, far[1]))
-    found = _user_of(folder / "tcp", _shown(one.packed, near[1]), _shown(other.packed, far[1]))
+        return _user_of(folder / "tcp6", _hex(one.packed, near[1]), _hex(other.packed, far[1]))
+    found = _user_of(folder / "tcp", _hex(one.packed, near[1]), _hex(other.packed, far[1]))
     if found is not None:
         return found
     wrap = b"\0" * 10 + b"\xff\xff"  # a client that speaks IPv6 to an IPv4 address
-    return _user_of(folder / "tcp6", _shown(wrap + one.packed, near[1]), _shown(wrap + other.packed, far[1]))
+    return _user_of(folder / "tcp6", _hex(wrap + one.packed, near[1]), _hex(wrap + other.packed, far[1]))
 
 
-def _shown(address: bytes, port: int) -> str:
+def _hex(address: bytes, port: int) -> str:
     words = struct.unpack(f"={len(address) // 4}I", address)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
 

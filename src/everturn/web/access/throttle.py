@@ -34,7 +34,7 @@ class Throttle:
     def begin(self, address: str, browser: str = "") -> None:
         """Count a try before the password is checked: otherwise many that arrive at once would all be
         checked. Raises Throttled if this address has to wait."""
-        place, counted = _counted(address, browser)
+        place, counted = _count_keys(address, browser)
         bounds = [(place, _FREE_ATTEMPTS)]
         if _ALL in counted and place not in self._known:
             bounds.append((_ALL, _FREE_ATTEMPTS * 10))
@@ -53,13 +53,13 @@ class Throttle:
 
     def take_back(self, address: str, browser: str = "") -> None:
         """Uncount a try whose password was not checked."""
-        for who in _counted(address, browser)[1]:
+        for who in _count_keys(address, browser)[1]:
             count, last = self._recent(who)
             self._tries[who] = (max(0, count - 1), last)
 
     def succeeded(self, address: str, browser: str = "") -> None:
         self.take_back(address, browser)
-        self._tries.pop(_counted(address, browser)[0], None)
+        self._tries.pop(_count_keys(address, browser)[0], None)
         place = _place(address)
         self._known[place] = None
         self._known.move_to_end(place)
@@ -80,7 +80,7 @@ class Throttle:
         return count, last
 
 
-def _counted(address: str, browser: str) -> tuple[str, tuple[str, ...]]:
+def _count_keys(address: str, browser: str) -> tuple[str, tuple[str, ...]]:
     """Where a try comes from, and all that it counts for."""
     if browser:
         place = f"browser {browser}"

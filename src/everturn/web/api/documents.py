@@ -23,7 +23,7 @@ from everturn.web.api.sessions import (
     SessionId,
     check_key,
     check_place,
-    tagged,
+    with_tag,
 )
 from everturn.web.http.bytes_answer import BytesAnswer, disposition
 from everturn.web.http.guard import FILE_POLICY
@@ -149,20 +149,20 @@ class DocumentsApi:
     # --- import --------------------------------------------------------------------------------------
 
     async def import_(self, call: ApiCall[Nothing, Document]) -> Answer:
-        document = await self._placed(call, call.body)
-        return tagged(await documents.import_document(self._store, call.owner, document, describe_file))
+        document = await self._with_allowed_profile(call, call.body)
+        return with_tag(await documents.import_document(self._store, call.owner, document, describe_file))
 
     async def import_archive(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         async with self._uploads.receive(call.headers, call.receive, None) as upload:
             archive = await anyio.to_thread.run_sync(open_archive, upload.path)
             try:
-                document = await self._placed(call, archive.document)
+                document = await self._with_allowed_profile(call, archive.document)
                 session = await import_archive(self._store, call.owner, archive, document, describe_file)
             finally:
                 archive.close()
-        return tagged(session)
+        return with_tag(session)
 
-    async def _placed(self, call: ApiCall[Nothing, B], document: Document) -> Document:
+    async def _with_allowed_profile(self, call: ApiCall[Nothing, B], document: Document) -> Document:
         """The document under the preferred profile, if the caller may not choose one: a document that names
         none would lead out of it."""
         _check(call, document)

@@ -12,7 +12,7 @@ from everturn.domain.media import RAW
 from everturn.domain.store import Files
 from everturn.domain.store_values import File
 from everturn.web.access.identity import Scope
-from everturn.web.http.bytes_answer import BytesAnswer, asked_range, disposition
+from everturn.web.http.bytes_answer import BytesAnswer, disposition, parse_range
 from everturn.web.http.guard import FILE_POLICY
 from everturn.web.http.problems import BadRequest, NotJson
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
@@ -80,7 +80,7 @@ class FilesApi:
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> BytesAnswer:
         file = await self._files.get(call.owner, call.path["file"])
-        start, end = asked_range(call.headers, file.size)
+        start, end = parse_range(call.headers, file.size)
         pieces = self._files.read(file, start, end)
         return await BytesAnswer.open(pieces, start, end, file.size, _media(file), _headers(file))
 

@@ -150,7 +150,7 @@ class ModelsApi:
             return
         if body.key is None:
             raise e.Invalid("There is neither a key nor an address.", hint="Send key, base_url, or both.")
-        await self._keys.put(self._known(provider), body.key)
+        await self._keys.put(self._check_known(provider), body.key)
         self._registry.forget(provider)
         await self._audit.note("key.set", call.caller, provider)
 
@@ -177,10 +177,10 @@ class ModelsApi:
         if body.base_url is not None:
             trial, _ = await self._registry.test_server(provider, body.base_url, body.key)
         else:
-            trial = await self._registry.test_key(self._known(provider), body.key)
+            trial = await self._registry.test_key(self._check_known(provider), body.key)
         return KeyTrial(trial.is_ok, trial.total_ms, trial.problem, trial.hint, trial.code)
 
-    def _known(self, provider: str) -> str:
+    def _check_known(self, provider: str) -> str:
         if provider not in self._registry.provider_names:
             raise e.NotFound("provider", provider)
         return provider

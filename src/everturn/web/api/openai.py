@@ -243,7 +243,7 @@ class _Reply:
             self._call.caller,
             source,
             opening=b"",
-            closing=lambda reason: b"" if reason == "done" else _broken(f"The stream ended: {reason}."),
+            closing=lambda reason: b"" if reason == "done" else _error_frame(f"The stream ended: {reason}."),
             headers=self._headers,
         )
 
@@ -352,6 +352,6 @@ def _error(error: e.EverturnError) -> bytes:
     return b"data: %b\n\n" % _encoder.encode({"error": members["error"]})
 
 
-def _broken(message: str) -> bytes:
+def _error_frame(message: str) -> bytes:
     error = {"message": message, "type": "server_error", "param": None, "code": "stream_ended"}
     return b"data: %b\n\n" % _encoder.encode({"error": error})

@@ -125,13 +125,13 @@ class RestoreApi:
         if shown is None:
             raise e.NothingToDo("The files of sessions are not recorded here.")
         if shown.digest != body.digest:  # guard: e06
-            raise _outdated(shown)
+            raise _outdated_error(shown)
         await self._check_guarded(call, shown)  # guard: e06
         choices = FileChoices(FilesChoice.RESTORE, body.choices)
         try:
             done = await self._engine.moves.restore(call.owner, session_id, shown, choices)
         except PlanNeeded:
-            raise _outdated(shown) from None
+            raise _outdated_error(shown) from None
         return FilesAreRestored(done.changes, done.changes_total, done.kept)
 
     async def _check_guarded(self, call: ApiCall[Nothing, RestoreFiles], shown: ShownPlan) -> None:
@@ -157,7 +157,7 @@ class RestoreApi:
         return await self._engine.moves.plan_restore(owner, session_id, tree, places)
 
 
-def _outdated(shown: ShownPlan) -> e.FilesConflict:
+def _outdated_error(shown: ShownPlan) -> e.FilesConflict:
     return e.FilesConflict(
         shown.conflicts, "The files have changed since the plan was shown. Nothing was restored."
     )

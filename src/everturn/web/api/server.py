@@ -194,13 +194,13 @@ class ServerApi:
         return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, call: ApiCall[Nothing, Nothing]) -> Raw:
-        return Raw(msgspec.json.encode(self._described()), "application/json")
+        return Raw(msgspec.json.encode(self._describe_api()), "application/json")
 
     async def docs(self, call: ApiCall[Nothing, Nothing]) -> Raw:
         headers = ((b"content-security-policy", _DOCS_POLICY.encode()),)
-        return Raw(docs_page.page(self._described()), "text/html; charset=utf-8", 200, headers)
+        return Raw(docs_page.page(self._describe_api()), "text/html; charset=utf-8", 200, headers)
 
-    def _described(self) -> JsonObject:
+    def _describe_api(self) -> JsonObject:
         if self._document is None:
             self._document = self._describe()
         return self._document

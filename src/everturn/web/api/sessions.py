@@ -316,7 +316,7 @@ class SessionsApi:
             leaving=body.leaving,
             request=Request(key=key_from(call.headers)),
         )
-        return tagged(session)
+        return with_tag(session)
 
     async def list(self, call: ApiCall[ListQuery, Nothing]) -> Page[Session]:
         query = call.query
@@ -328,7 +328,7 @@ class SessionsApi:
         )
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> Answer:
-        return tagged(await self._engine.session(call.owner, call.path["session"]))
+        return with_tag(await self._engine.session(call.owner, call.path["session"]))
 
     async def change(self, call: ApiCall[Nothing, ChangeSession]) -> Answer:
         body = call.body
@@ -340,14 +340,14 @@ class SessionsApi:
         changed = self._engine.change_session(
             call.owner, session_id, patch, version=version_from(call.headers)
         )
-        return tagged(await self._with_current(call, changed))
+        return with_tag(await self._with_current(call, changed))
 
     async def delete(self, call: ApiCall[Nothing, Nothing]) -> Deleted:
         session_id = call.path["session"]
         return Deleted(session_id, await self._deletions.delete(call.owner, session_id))
 
     async def restore(self, call: ApiCall[Nothing, Nothing]) -> Answer:
-        return tagged(await self._deletions.restore(call.owner, call.path["session"]))
+        return with_tag(await self._deletions.restore(call.owner, call.path["session"]))
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -372,23 +372,23 @@ class SessionsApi:
     async def undo(self, call: ApiCall[Nothing, Moving]) -> Answer:
         session_id, request = self._move(call)
         moved = self._engine.undo(call.owner, session_id, request, call.body.chosen())
-        return _moved(await self._with_current(call, moved))
+        return _answer_move(await self._with_current(call, moved))
 
     async def redo(self, call: ApiCall[Nothing, Moving]) -> Answer:
         session_id, request = self._move(call)
         moved = self._engine.redo(call.owner, session_id, request, call.body.chosen())
-        return _moved(await self._with_current(call, moved))
+        return _answer_move(await self._with_current(call, moved))
 
     async def clear(self, call: ApiCall[Nothing, Moving]) -> Answer:
         session_id, request = self._move(call)
         moved = self._engine.clear(call.owner, session_id, request, call.body.chosen())
-        return _moved(await self._with_current(call, moved))
+        return _answer_move(await self._with_current(call, moved))
 
     async def select(self, call: ApiCall[Nothing, SelectTurn]) -> Answer:
         session_id, request = self._move(call)
         chosen = call.body.chosen()
         moved = self._engine.select(call.owner, session_id, call.body.turn_id, request, chosen)
-        return _moved(await self._with_current(call, moved))
+        return _answer_move(await self._with_current(call, moved))
 
     async def retry(self, call: ApiCall[Nothing, RetryTurn]) -> Accepted:
         session_id, request = self._move(call)
@@ -417,7 +417,7 @@ class SessionsApi:
     async def branch(self, call: ApiCall[Nothing, OfTurn]) -> Answer:
         session_id, request = self._move(call)
         moved = self._engine.branch(call.owner, session_id, call.body.turn_id, request)
-        return tagged(await self._with_current(call, moved))
+        return with_tag(await self._with_current(call, moved))
 
     async def compact(self, call: ApiCall[Nothing, Compact]) -> Accepted:
         session_id, request = self._move(call)
@@ -441,15 +441,15 @@ class SessionsApi:
             raise
 
 
-def tagged(session: Session) -> Answer:
+def with_tag(session: Session) -> Answer:
     """The session with its version as ETag, ready for If-Match."""
     return Answer(session, headers=((b"etag", b'"%d"' % session.version),))
 
 
-def _moved(session: Session) -> Answer:
+def _answer_move(session: Session) -> Answer:
     fields = {name: getattr(session, name) for name in session.__struct_fields__}
     moved = MovedSession(**fields, is_conversation_only=session.project is not None)
-    return tagged(moved)
+    return with_tag(moved)
 
 
 def check_key(key: str) -> None:

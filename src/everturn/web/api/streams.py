@@ -14,7 +14,7 @@ from msgspec import Meta
 from everturn.domain import errors as e
 from everturn.domain.clock import Clock
 from everturn.domain.events import Event, Snapshot, encode
-from everturn.domain.ids import checked
+from everturn.domain.ids import check_id
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store, StoreHealth
 from everturn.domain.store_values import Trouble
@@ -97,26 +97,26 @@ class StreamsApi:
         after = sse.position_from(given) if given else call.query.after
         session = await self._engine.session(call.owner, session_id)
         self._streams.check_room(call.owner)
-        run = self._followed if call.query.follow else self._replayed
+        run = self._follow_events if call.query.follow else self._replay_events
 
         async def source(stream: EventStream) -> str:
             position = after
             if after > session.position:
                 position = session.position
-                await stream.write(sse.frames([_rewound(session, self._clock.now_ms())]))
+                await stream.write(sse.frames([_rewind_event(session, self._clock.now_ms())]))
             return await run(stream, session, position)
 
         return EventStream(self._streams, call.caller, source)
 
-    async def _followed(self, stream: EventStream, session: Session, after: int) -> str:
-        async with aclosing(_patient(self._engine, self._store, session, after)) as closing:
+    async def _follow_events(self, stream: EventStream, session: Session, after: int) -> str:
+        async with aclosing(_read_patiently(self._engine, self._store, session, after)) as closing:
             async for events in closing:
                 await stream.write(sse.frames(events))
                 if _ends(events):
                     break
         return "deleted"
 
-    async def _replayed(self, stream: EventStream, session: Session, after: int) -> str:
+    async def _replay_events(self, stream: EventStream, session: Session, after: int) -> str:
         journal = self._store.journal
         position = after
         while position < session.position:
@@ -130,7 +130,7 @@ class StreamsApi:
     # --- one connection for everything ---------------------------------------------------------------
 
     async def shared(self, call: ApiCall[SharedQuery, Nothing]) -> EventStream:
-        wanted = [checked(item, "ses") for item in call.query.sessions.split(",") if item]
+        wanted = [check_id(item, "ses") for item in call.query.sessions.split(",") if item]
         wanted = list(dict.fromkeys(wanted))
         if len(wanted) > self._sessions_max:
             raise e.Invalid(f"At most {self._sessions_max} sessions can share one stream.")
@@ -168,11 +168,11 @@ class _Shared:
         self._on_page: set[str] = set()
 
     async def run(self, stream: EventStream) -> str:
-        sessions = await self._present(stream)
+        sessions = await self._find_present(stream)
         self._cursors = sse.Cursors({one.id: self._start(one) for one in sessions})
         for session in sessions:
             if self._after.get(session.id, 0) > session.position:
-                await stream.write(self._cursors.frames([_rewound(session, self._clock.now_ms())]))
+                await stream.write(self._cursors.frames([_rewind_event(session, self._clock.now_ms())]))
         async with anyio.create_task_group() as group:
             for session in sessions:
                 group.start_soon(self._follow, stream, session, name=f"follow {session.id}")
@@ -185,7 +185,7 @@ class _Shared:
             await self._watch_store(stream, trouble)
         return "deleted"
 
-    async def _present(self, stream: EventStream) -> list[Session]:
+    async def _find_present(self, stream: EventStream) -> list[Session]:
         """The wanted sessions that exist. The reader is sent ``session.deleted`` for the others."""
         present = []
         for session_id in self._wanted:
@@ -199,7 +199,7 @@ class _Shared:
         return min(self._after.get(session.id, session.position), session.position)
 
     async def _follow(self, stream: EventStream, session: Session) -> None:
-        batches = _patient(self._engine, self._store, session, self._start(session))
+        batches = _read_patiently(self._engine, self._store, session, self._start(session))
         try:
             async with aclosing(batches) as closing:
                 async for events in closing:
@@ -216,16 +216,16 @@ class _Shared:
             async for batch in changes:
                 await self._has_snapshot.wait()
                 # None: another process wrote, and what it wrote is unknown.
-                await self._tell_all(stream, await self._looked() if batch is None else batch)
+                await self._tell_all(stream, await self._look() if batch is None else batch)
 
     async def _watch_patiently(self, stream: EventStream) -> None:
         while True:
             try:
                 await self._watch(stream)
             except e.StoreAway as away:
-                await _mended(self._store, away)
+                await _wait_until_back(self._store, away)
                 # Changes made while the store was away were not reported: read the list.
-                await self._tell_all(stream, await self._looked())
+                await self._tell_all(stream, await self._look())
 
     async def _watch_store(self, stream: EventStream, known: Trouble | None) -> None:
         """Reports trouble without reading the store, which may be away."""
@@ -239,7 +239,7 @@ class _Shared:
             if news is not None:
                 await self._tell(stream, news)
 
-    async def _looked(self) -> list[tuple[str, Session | None]]:
+    async def _look(self) -> list[tuple[str, Session | None]]:
         """The first page as it is now, and the sessions that were on it before."""
         now = await self._store.sessions.overview(self._owner, limit=_FIRST_PAGE, also=self._on_page)
         self._on_page = {one.id for one in now.page.items}
@@ -265,7 +265,7 @@ class _Shared:
             await stream.write(sse.plain(news.kind, _encoder.encode(news)))
 
 
-async def _patient(
+async def _read_patiently(
     engine: Engine, health: StoreHealth, session: Session, after: int
 ) -> AsyncGenerator[Sequence[Event], None]:
     """The session's events; waits while the database cannot be reached."""
@@ -276,10 +276,10 @@ async def _patient(
                     after = events[-1].position
                     yield events
         except e.StoreAway as away:
-            await _mended(health, away)
+            await _wait_until_back(health, away)
 
 
-async def _mended(health: StoreHealth, away: e.StoreAway) -> None:
+async def _wait_until_back(health: StoreHealth, away: e.StoreAway) -> None:
     """Return when the database is back. Raises ``away`` if the store itself knows of no trouble."""
     trouble = health.trouble
     if trouble is None:
@@ -288,7 +288,7 @@ async def _mended(health: StoreHealth, away: e.StoreAway) -> None:
         trouble = await health.health_changed(trouble)
 
 
-def _rewound(session: Session, now_ms: int) -> Event:
+def _rewind_event(session: Session, now_ms: int) -> Event:
     """For a cursor beyond the session's end, e.g. after a backup was restored."""
     payload = Snapshot(position=session.position, version=session.version)
     return Event(session.id, session.position, None, "snapshot", now_ms, encode(payload))

@@ -263,22 +263,22 @@ class TurnsApi:
         return Queue(tuple(await self._store.turns.queue(call.owner, call.path["session"])))
 
     async def queued(self, call: ApiCall[Nothing, Nothing]) -> Turn:
-        return await self._queued(call)
+        return await self._find_queued(call)
 
     async def edit_queued(self, call: ApiCall[Nothing, EditQueued]) -> Turn:
         body = call.body
         if body.text is None and body.place is None:
             raise e.Invalid("There is nothing to change.", hint="Send text, place or both.")
-        turn = await self._queued(call)
+        turn = await self._find_queued(call)
         return await self._store.turns.edit_queued(
             call.owner, turn.id, body.text, place=body.place, version=version_from(call.headers)
         )
 
     async def remove_queued(self, call: ApiCall[Nothing, Nothing]) -> None:
-        turn = await self._queued(call)
+        turn = await self._find_queued(call)
         await self._store.turns.remove_queued(call.owner, turn.id)
 
-    async def _queued(self, call: AnyCall) -> Turn:
+    async def _find_queued(self, call: AnyCall) -> Turn:
         waiting = await self._store.turns.queue(call.owner, call.path["session"])
         for turn in waiting:
             if turn.id == call.path["turn"]:

@@ -16,7 +16,7 @@ from everturn.domain.checkpoints import NOW
 from everturn.domain.media import RAW, SNIFF_BYTES, safe_name, sniff_media_type
 from everturn.tools import WorkspaceFile
 from everturn.web.access.identity import Scope
-from everturn.web.http.bytes_answer import BytesAnswer, asked_range, disposition
+from everturn.web.http.bytes_answer import BytesAnswer, disposition, parse_range
 from everturn.web.http.guard import FILE_POLICY, MEDIA_POLICY, PDF_POLICY, VIEW_POLICY
 from everturn.web.http.problems import BodyTooLarge, FileTagNeeded
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
@@ -147,7 +147,7 @@ class WorkspaceApi:
         query = call.query
         at = await self._files.at(call.owner, call.path["session"], query.at)
         if query.q:
-            found = await at.view.named(query.path, query.q)
+            found = await at.view.search(query.path, query.q)
         else:
             found = await at.view.list(query.path)
         return WorkspaceFiles(
@@ -162,7 +162,7 @@ class WorkspaceApi:
         headers = _headers(file, media)
         if f'"{file.tag}"' in call.headers.get("if-none-match", ""):
             return Raw(b"", media, 304, headers)
-        start, end = asked_range(call.headers, file.size)
+        start, end = parse_range(call.headers, file.size)
         return await BytesAnswer.open(file.read(start, end), start, end, file.size, media, headers)
 
     async def save(self, call: ApiCall[SaveQuery, Nothing]) -> SavedFile:

@@ -19,7 +19,7 @@ _SEND_TIMEOUT_S = 60.0  # for one piece
 _log = logging.getLogger("everturn.web")
 
 
-def asked_range(headers: Mapping[str, str], size: int) -> tuple[int, int]:
+def parse_range(headers: Mapping[str, str], size: int) -> tuple[int, int]:
     """The first byte that is asked for, and the one after the last. Everything, if the request asks for no
     range, for several, or for one that is not there."""
     found = _RANGE.fullmatch(headers.get("range", "").replace(" ", ""))

@@ -60,7 +60,7 @@ class PageFiles:
             if "." in path.rpartition("/")[2] or not _is_page_address(path):
                 return None
             wanted, path = self._folder / "index.html", "/index.html"
-        served, encoding = _encoded(wanted, headers.get("accept-encoding", ""))
+        served, encoding = _choose_encoding(wanted, headers.get("accept-encoding", ""))
         stat = served.stat()
         tag = f'"{stat.st_size:x}-{stat.st_mtime_ns:x}"'.encode()
         caching = b"public, max-age=31536000, immutable" if _HASHED.match(path) else b"no-cache"
@@ -135,7 +135,7 @@ def _is_page_address(path: str) -> bool:
     return not path.startswith(("/api/", "/v1/", "/assets/"))
 
 
-def _encoded(path: Path, accepted: str) -> tuple[Path, str]:
+def _choose_encoding(path: Path, accepted: str) -> tuple[Path, str]:
     items = (item.lower().replace(" ", "").partition(";") for item in accepted.split(","))
     offered = {name for name, _, weight in items if not _REFUSED.fullmatch(weight)}
     for encoding, suffix in _ENCODINGS:

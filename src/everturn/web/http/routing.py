@@ -13,7 +13,7 @@ import msgspec
 
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.gateway import ACCOUNT_NAME
-from everturn.domain.ids import checked
+from everturn.domain.ids import check_id
 from everturn.web.access import identity
 from everturn.web.access.visitor import Visitor
 from everturn.web.http.asgi import Receive, Scope, Send
@@ -217,7 +217,7 @@ class Table:
         if entry is None:
             raise MethodNotAllowed(method, path, tuple(sorted(found.endpoints)))
         endpoint, names = entry
-        return Match(endpoint, dict(zip(names, map(_checked, names, values), strict=True)))
+        return Match(endpoint, dict(zip(names, map(_check_value, names, values), strict=True)))
 
     def knows(self, path: str) -> bool:
         found, _ = self._walk(path)
@@ -238,10 +238,10 @@ class Table:
         return node, values
 
 
-def _checked(name: str, value: str) -> str:
+def _check_value(name: str, value: str) -> str:
     param = PARAMS[name]
     if param.prefix:
-        return checked(value, param.prefix)
+        return check_id(value, param.prefix)
     if not _COMPILED[name].fullmatch(value):
         raise Invalid(f"{value[:80]!r} cannot be here.", hint=param.meaning, at=name)
     return value
@@ -250,7 +250,7 @@ def _checked(name: str, value: str) -> str:
 # --- the parts of a request --------------------------------------------------------------------------
 
 
-def decoded_query(endpoint: AnyEndpoint, query_string: bytes) -> object:
+def decode_query(endpoint: AnyEndpoint, query_string: bytes) -> object:
     """Raises Invalid, naming the wrong field."""
     if not query_string:
         pairs: list[tuple[str, str]] = []

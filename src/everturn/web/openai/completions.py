@@ -219,7 +219,7 @@ class Completions(Background):
         yield Piece(turn=accepted.turn)  # accepted: from here on the client may wait
         turn = accepted.turn
         if accepted.is_repeat and turn.state in ENDED:
-            for piece in await self._told_again(owner, session_id, turn):
+            for piece in await self._repeat_answer(owner, session_id, turn):
                 yield piece
             return
         listener = _Listener(self._engine, owner, turn.id)
@@ -234,7 +234,7 @@ class Completions(Background):
                         if isinstance(piece, AnswerEnd):
                             return
 
-    async def _told_again(self, owner: str, session_id: str, turn: Turn) -> list[Piece | AnswerEnd]:
+    async def _repeat_answer(self, owner: str, session_id: str, turn: Turn) -> list[Piece | AnswerEnd]:
         """A repeated request: its events may be pruned, its messages are there."""
         if turn.state is not TurnState.COMPLETED:
             raise TurnLost(f"The turn ended as {turn.state}.", hint="Its session has what was said so far.")

@@ -8,7 +8,7 @@ import msgspec
 
 from everturn.domain.errors import Invalid
 from everturn.domain.events import AnyPayload, Event
-from everturn.domain.ids import checked
+from everturn.domain.ids import check_id
 
 HEARTBEAT = b":\n\n"
 _RETRY_MS = 1_000
@@ -109,5 +109,5 @@ def positions_from(text: str) -> dict[str, int]:
     for item in text.split(","):
         if item.strip():
             session, _, position = item.strip().partition(":")
-            found[checked(session, "ses")] = position_from(position)
+            found[check_id(session, "ses")] = position_from(position)
     return found
