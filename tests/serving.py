@@ -28,10 +28,8 @@ async def admit(update: Update) -> Admission | None:
     return None if role is None else Admission(OWNER, role, "default")
 
 
-def service_of(
-    harness: Harness, platform: FakePlatform, settings: AccountSettings = FAST, *, page_url: str = ""
-) -> AccountService:
-    services = AccountServices(
+def services_of(harness: Harness, *, page_url: str = "") -> AccountServices:
+    return AccountServices(
         harness.store,
         harness.engine,
         harness.clock,
@@ -39,7 +37,14 @@ def service_of(
         profiles=("default", "quiet"),
         page_url=page_url,
     )
-    return AccountService(platform.account, platform, admit, settings, services)
+
+
+def service_of(
+    harness: Harness, platform: FakePlatform, settings: AccountSettings = FAST, *, page_url: str = ""
+) -> AccountService:
+    return AccountService(
+        platform.account, platform, admit, settings, services_of(harness, page_url=page_url)
+    )
 
 
 @asynccontextmanager

@@ -72,6 +72,9 @@ async def test_f05_a_pairing_code_lets_its_sender_in_once_and_is_not_stored(
         code = await gateway.pair(ACCOUNT, SenderRole.OWNER)
         platform.say("u1", f" {code.code.lower()} ", sender="ada")
         await until("ada is paired", lambda: _people(gateway))
+        assert "You are paired." in (await answered(platform, 1))[0]
+        platform.say("u1b", code.code, sender="ada")  # delivered again, after a crash
+        assert "You are paired." in (await answered(platform, 2))[1]
         platform.say("u2", code.code, "43", sender="eve")
         platform.say("u3", "hello", sender="ada")
         await until("all is delivered", lambda: platform.unacknowledged == 0)
@@ -94,6 +97,7 @@ async def test_f05_a_person_who_was_removed_is_a_stranger_at_once(store: Store, 
         code = await gateway.pair(ACCOUNT, SenderRole.MEMBER)
         platform.say("u1", f"/start {code.code}", sender="ada")
         await until("ada is paired", lambda: _people(gateway))
+        assert "You are paired." in (await answered(platform, 1))[0]
         await gateway.remove_person(ACCOUNT, "ada")
         platform.say("u2", "still here?", sender="ada")
         await until("it is delivered", lambda: platform.unacknowledged == 0)

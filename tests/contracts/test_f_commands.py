@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 
+from everturn.delivery.answers import Answers
+from everturn.delivery.bell import Bell
+from everturn.delivery.commands import Command, Commands
+from everturn.delivery.context import AccountContext
 from everturn.domain.clock import SystemClock
-from everturn.domain.delivery import ChatKind, ChatPlace, InboxState, Update, UpdateKind
+from everturn.domain.delivery import ChatKind, ChatPlace, InboxState, SenderRole, Update, UpdateKind
+from everturn.domain.store_values import Submission
 from everturn.store import Store
 from everturn.testing import Say
-from everturn.testing.harness import OWNER
+from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.models import Wait
 from everturn.testing.platform import FakePlatform
-from tests.serving import answering, arrived
+from tests.serving import FAST, answering, arrived, services_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -129,3 +136,25 @@ async def test_f_an_edit_is_answered_and_a_deletion_and_an_unknown_kind_are_only
         received = await store.delivery.inbox.receive(OWNER, again, profile="default")
         assert (received.is_repeat, received.state) == (True, InboxState.REFUSED)
     assert (await store.sessions.list(OWNER)).items == ()
+
+
+async def test_f_a_stop_that_runs_again_after_a_crash_does_not_stop_the_next_turn(store: Store) -> None:
+    platform = FakePlatform()
+    script: list[Any] = [[Say("fir"), Wait(anyio.Event())], [Say("sec"), Wait(anyio.Event())]]
+    async with open_harness(store, *script, clock=SystemClock()) as harness:
+        context = AccountContext(platform.account, platform, FAST, services_of(harness), Bell(harness.clock))
+        commands = Commands(context, Answers(context))
+        for update_id in ("u1", "u2"):
+            said = await store.delivery.inbox.receive(OWNER, _said(platform, update_id), profile="default")
+            await harness.engine.submit_received(said.id, Submission(text="hello"))
+        await until("the first runs", lambda: len(harness.model.requests) == 1)
+        stop = await store.delivery.inbox.receive(OWNER, _said(platform, "u3"), profile="default")
+        for _ in range(2):  # the process died before the row of the inbox was settled
+            await commands.run(stop, Command("stop", ""), SenderRole.OWNER)
+            await until("the second runs", lambda: len(harness.model.requests) == 2)
+        session = (await store.sessions.list(OWNER)).items[0]
+        assert session.active_turn is not None, "it still runs"
+
+
+def _said(platform: FakePlatform, update_id: str) -> Update:
+    return Update(update_id, ChatPlace(platform.account, platform.name, ChatKind.DIRECT, "42"), "ada", "x")

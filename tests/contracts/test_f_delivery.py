@@ -110,19 +110,23 @@ async def test_f01_a_platform_that_keeps_nothing_is_told_what_is_stored_of_its_c
     assert (seen.place.chat, seen.number) == ("42", 5)
 
 
-async def test_f02_a_message_during_a_turn_is_queued_and_its_sender_is_told(store: Store) -> None:
+async def _queued(store: Store, count: int) -> bool:
+    return (await store.sessions.list(OWNER)).items[0].queued == count
+
+
+async def test_f02_messages_during_a_turn_are_queued_and_their_sender_is_told_once(store: Store) -> None:
     platform = FakePlatform()
     go_on = anyio.Event()
-    async with answering(store, platform, [Say("fir"), Wait(go_on), Say("st")], Say("second")) as (
-        harness,
-        _,
-    ):
+    script = ([Say("fir"), Wait(go_on), Say("st")], Say("second"), Say("third"), Say("fourth"))
+    async with answering(store, platform, *script) as (harness, _):
         platform.say("u1", "one")
         await until("the model is asked", lambda: harness.model.requests)
-        platform.say("u2", "two")
-        assert await arrived(platform, 1) == ["*Queued: it is answered next.*"]
+        for update_id in ("u2", "u3", "u4"):
+            platform.say(update_id, "and this")
+        await until("all are queued", lambda: _queued(store, 3))
         go_on.set()
-        assert (await arrived(platform, 3))[1:] == ["first", "second"]
+        told = await arrived(platform, 5)
+        assert told == ["*Queued: it is answered next.*", "first", "second", "third", "fourth"]
 
 
 async def test_f05_a_stranger_gets_no_answer_and_no_row(store: Store) -> None:

@@ -217,10 +217,22 @@ async def find_account_troubles(store: Store, config: Config) -> list[Finding]:
 
 
 async def _trouble_of(book: AccountBook, name: str, wanted: WantedAccount) -> str:
-    if error := await _setup_error(book, name, wanted):
-        return error
     health = await book.read_health(name)
+    is_served = health is not None and health.state is AccountState.CONNECTED
+    # The server's environment may hold secrets that this command does not see.
+    if not (is_served and await _lacks_secrets(book, wanted)) and (
+        error := await _setup_error(book, name, wanted)
+    ):
+        return error
     return health.error if health is not None and health.state is AccountState.FAILING else ""
+
+
+async def _lacks_secrets(book: AccountBook, wanted: WantedAccount) -> bool:
+    try:
+        kind = await book.find_platform(wanted.setup.platform)
+    except EverturnError:
+        return False
+    return any(not wanted.secrets.get(name) for name in kind.secrets)
 
 
 async def _setup_error(book: AccountBook, name: str, wanted: WantedAccount) -> str:

@@ -18,6 +18,7 @@ from everturn.domain.delivery import Chat, Received, SenderRole, session_key
 from everturn.domain.errors import EverturnError, FilesConflict, Gone, NotFound, NothingToDo, Refused
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store_values import Request, RetriedTurn
+from everturn.domain.turns import TurnState
 
 _LISTED_MAX = 10
 _LOOKED_AT_MAX = 200  # newest sessions of the owner among which those of the chat are looked for
@@ -28,7 +29,7 @@ _OWNER_ONLY = "Only the owner can do this."
 _IN_BROWSER = "Nothing was changed. Do it in the browser, which asks about each file."
 
 # Members talk in the owner's session and may not rearrange it; guests have sessions of their own.
-_MEMBER = frozenset({"help", "status", "queue", "stop"})
+_MEMBER = frozenset({"help", "start", "status", "queue", "stop"})
 _GUEST = _MEMBER | {"new", "sessions", "switch", "undo", "redo", "retry"}
 _ALLOWED: Mapping[SenderRole, frozenset[str]] = MappingProxyType(
     {SenderRole.MEMBER: _MEMBER, SenderRole.GUEST: _GUEST}
@@ -74,7 +75,7 @@ class Commands:
             "memory": self._memory,
             "status": self._status,
             "help": self._help,
-            "start": self._help,  # what Telegram sends when a person opens a chat with a bot
+            "start": self._start,  # what Telegram sends when a person opens a chat with a bot
         }
 
     def read(self, text: str) -> Command | None:
@@ -163,8 +164,20 @@ class Commands:
         session = await self._session(received.chat)
         if session.active_turn is None:
             return Done("Nothing is running.")
+        if await self._has_stopped_before(received, session.owner, session.active_turn):
+            return Done("Stopped.")
         turn = await self._engine.cancel(session.owner, session.active_turn, by=self._context.platform.name)
         return Done("Stopped." if turn.ended_at is not None else "It is being stopped.")
+
+    async def _has_stopped_before(self, received: Received, owner: str, turn_id: str) -> bool:
+        """Whether the turn before this one was stopped after the command was received. The command is run
+        again after a crash, and must not stop the next turn as well."""
+        turns = self._store.turns
+        before = (await turns.get(owner, turn_id)).parent_id
+        if before is None:
+            return False
+        turn = await turns.get(owner, before)
+        return turn.state is TurnState.CANCELLED and (turn.ended_at or 0) >= received.received_at
 
     async def _queue(self, received: Received, rest: str) -> Done:
         """What waits. With words it is a message, see ``queued_words``."""
@@ -215,6 +228,10 @@ class Commands:
             f"{_name_of(session)}\nThe last turn {state}. Queued: {session.queued}. "
             f"Model: {session.model or 'default'}. Profile: {session.profile or 'default'}."
         )
+
+    async def _start(self, received: Received, rest: str) -> Done:
+        """Also what is stored in place of a pairing code, see ``account.PAIRED``."""
+        return Done(f"You are paired.\n{HELP}" if rest == "paired" else HELP)
 
     async def _help(self, received: Received, rest: str) -> Done:
         return Done(HELP)

@@ -27,6 +27,7 @@ from everturn.domain.store_values import File, Submission, WhenBusy
 _log = logging.getLogger("everturn.delivery")
 _FETCHES_MAX = 3
 _NAME_CHARS_MAX = 200
+_CHATS_KEPT_MAX = 10_000
 _LATE = "(This message arrived late: it was written before the one above.)"
 _STEERED = "*Added to the answer that is being written.*"
 _QUEUED = "*Queued: it is answered next.*"
@@ -48,6 +49,7 @@ class Intake:
         self._inbox = context.delivery.inbox
         self._answers = Answers(context)
         self._commands = Commands(context, self._answers)
+        self._told_queued: dict[str, str] = {}  # by chat: the turn that its messages wait for
         self._busy: set[str] = set()  # chats whose message is being made a turn
         self.bell = Bell(context.clock)
 
@@ -130,8 +132,18 @@ class Intake:
             return
         if accepted is not None and accepted.is_steering:
             await self._tell(received, _STEERED)
-        elif settled.is_behind:
-            await self._tell(received, _QUEUED)
+        elif settled.behind is not None:
+            await self._tell_queued(received, settled.behind)
+
+    async def _tell_queued(self, received: Received, behind: str) -> None:
+        """Once for all messages that wait for the same turn. A restart may say it once more."""
+        chat_id = received.chat.id
+        if self._told_queued.get(chat_id) == behind:
+            return
+        if len(self._told_queued) >= _CHATS_KEPT_MAX:
+            self._told_queued.clear()
+        self._told_queued[chat_id] = behind
+        await self._tell(received, _QUEUED)
 
     async def _refuse(
         self, received: Received, refusal: Refusal, told: str = "", turn_id: str | None = None

@@ -183,7 +183,7 @@ class Received(msgspec.Struct, frozen=True):
     is_late: bool = False  # the platform had delivered a later message of the chat before
     is_repeat: bool = False  # it was received before; nothing was stored now
     turn_id: str | None = None
-    is_behind: bool = False  # just accepted, and other turns of its session come first
+    behind: str | None = None  # just accepted: the turn of its session that comes first
     refusal: Refusal | None = None
 
 

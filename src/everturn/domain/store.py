@@ -40,6 +40,7 @@ from everturn.domain.store_values import (
     FileKind,
     Finding,
     ImportedSession,
+    RecordName,
     Request,
     RetriedTurn,
     SearchOrder,
@@ -463,6 +464,11 @@ class Records(Protocol):
     async def list(self, owner: str, kind: str) -> JsonObject: ...
 
     async def delete(self, owner: str, kind: str, name: str) -> bool: ...
+
+    async def trade(self, given: RecordName, taken: RecordName, value: Json) -> bool:
+        """Delete one record and put another, in one transaction. False if the first does not exist; then
+        nothing has changed."""
+        ...
 
 
 class Upkeep(Protocol):

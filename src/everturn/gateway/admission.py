@@ -28,7 +28,10 @@ class Admissions:
     async def admit(self, update: Update) -> Admission | None:
         if not 0 < len(update.sender) <= _SENDER_CHARS_MAX:
             return None
-        role = await self._known_role(update.sender)
+        person = await self._book.people.find(self._account, update.sender)
+        if person is not None and self._book.pairing.is_repeat(person, update.text):
+            return msgspec.structs.replace(self._admission(person.role), is_paired_now=True)
+        role = self._known_role(update.sender, person)
         if role is SenderRole.OWNER:
             return self._admission(role)
         if update.place.kind in _PRIVATE and (paired := await self._pair(update)) is not None:
@@ -44,26 +47,23 @@ class Admissions:
     async def role_now(self, update: Update) -> SenderRole | None:
         """The role in which a stored update may be used: never more than it was received with. None: its
         sender was removed, or lost the right to talk in the chat of the owner."""
-        known = await self._known_role(update.sender) or self._default_role
+        person = await self._book.people.find(self._account, update.sender)
+        known = self._known_role(update.sender, person) or self._default_role
         if update.role is SenderRole.GUEST:
             # What they wrote stays in the sessions of a guest, whoever they are now.
             return SenderRole.GUEST if known is not None or self._setup.guests else None
         return SenderRole.MEMBER if update.role is SenderRole.MEMBER and known else known
 
-    async def _known_role(self, sender: str) -> SenderRole | None:
+    def _known_role(self, sender: str, person: Person | None) -> SenderRole | None:
         if sender in self._setup.allow:
             return SenderRole.OWNER
-        found = await self._book.people.find(self._account, sender)
-        if found is not None:
-            return found.role
+        if person is not None:
+            return person.role
         return SenderRole.MEMBER if sender in self._setup.members else None
 
     async def _pair(self, update: Update) -> SenderRole | None:
-        role = await self._book.pairing.use(self._account, update.sender, update.text)
-        if role is not None:
-            person = Person(update.sender, role, update.sender_name[:200], self._book.clock.now_ms())
-            await self._book.people.put(self._account, person)
-        return role
+        name = update.sender_name[:200]
+        return await self._book.pairing.use(self._account, update.sender, update.text, name=name)
 
     def _admission(self, role: SenderRole) -> Admission:
         return Admission(self._book.owner, role, self._setup.profile)

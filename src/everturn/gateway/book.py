@@ -100,7 +100,9 @@ class AccountBook:
 
     async def find_platform(self, name: str) -> PlatformKind:
         """Raises Invalid. In a thread: importing a platform's library takes a while."""
-        return await anyio.to_thread.run_sync(self._services.find_platform, name)
+        find = self._services.find_platform
+        # Not waited for when the server stops meanwhile.
+        return await anyio.to_thread.run_sync(find, name, abandon_on_cancel=True)
 
     async def figures(self, name: str) -> AccountFigures:
         """Of the last day."""

@@ -13,9 +13,10 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import SenderRole
-from everturn.domain.gateway import PairingCode
+from everturn.domain.gateway import PairingCode, Person
 from everturn.domain.store import Records
 from everturn.domain.store_values import RecordName
+from everturn.gateway.people import KIND as PEOPLE
 
 CODES: Final = "gateway_pairing"  # records by account
 TRIES: Final = "gateway_tries"
@@ -61,18 +62,24 @@ class Pairing:
         await self._records.put(self._owner, CODES, account, msgspec.to_builtins(stored))
         return PairingCode(f"{code[:4]}-{code[4:]}", role, expires_at)
 
-    async def use(self, account: str, sender: str, text: str) -> SenderRole | None:
-        """The role that this text gives the sender; None if it is no valid code. A code is used once."""
+    async def use(self, account: str, sender: str, text: str, *, name: str = "") -> SenderRole | None:
+        """Pair the sender, if this text is a valid code, and return the role. A code is used once."""
         shape = _SHAPE.fullmatch(text.strip())
         if shape is None:
             return None
         async with self._trying:  # tries at the same time would be counted as one
-            return await self._try(account, sender, (shape[1] + shape[2]).upper())
+            return await self._try(account, sender, name, (shape[1] + shape[2]).upper())
+
+    def is_repeat(self, person: Person, text: str) -> bool:
+        """Whether this is the code that paired the person a moment ago, delivered again after a crash. It is
+        still no message to the agent."""
+        paired_at = person.paired_at or 0
+        return _SHAPE.fullmatch(text.strip()) is not None and self._clock.now_ms() - paired_at < LIFE_MS
 
     def records_of(self, account: str) -> list[RecordName]:
         return [RecordName(self._owner, kind, account) for kind in (CODES, TRIES)]
 
-    async def _try(self, account: str, sender: str, given: str) -> SenderRole | None:
+    async def _try(self, account: str, sender: str, name: str, given: str) -> SenderRole | None:
         code = await self._find_code(account)
         if code is None:
             return None
@@ -84,10 +91,12 @@ class Pairing:
             counted = _Tries(code.expires_at, {**tries, sender: wrong + 1})
             await self._records.put(self._owner, TRIES, account, msgspec.to_builtins(counted))
             return None
-        # Only one of two who delete it gets True.
-        if not await self._records.delete(self._owner, CODES, account):  # guard: f05
-            return None
-        return code.role
+        # Only one of two who give the code up gets True. With the person, in one transaction: a crash between
+        # the two would leave a used code and a sender who is a stranger.
+        person = Person(sender, code.role, name, self._clock.now_ms())
+        place = RecordName(self._owner, PEOPLE, f"{account}/{sender}")
+        spent = RecordName(self._owner, CODES, account)
+        return code.role if await self._records.trade(spent, place, msgspec.to_builtins(person)) else None
 
     async def _find_code(self, account: str) -> _Code | None:
         value = await self._records.get(self._owner, CODES, account)

@@ -30,9 +30,6 @@ class People:
             found.setdefault(name.partition("/")[0], []).append(msgspec.convert(value, Person))
         return found
 
-    async def put(self, account: str, person: Person) -> None:
-        await self._records.put(self._owner, KIND, f"{account}/{person.id}", msgspec.to_builtins(person))
-
     def record_of(self, account: str, sender: str) -> RecordName:
         return RecordName(self._owner, KIND, f"{account}/{sender}")
 

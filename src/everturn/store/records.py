@@ -6,6 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from everturn.domain.json_types import Json, JsonObject
+from everturn.domain.store_values import RecordName
 from everturn.store.scripts.queries.records import RECORD, RECORDS
 from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
@@ -29,6 +30,16 @@ class Records:
 
     async def delete(self, owner: str, kind: str, name: str) -> bool:
         return await self._db.write(_delete, owner, kind, name)
+
+    async def trade(self, given: RecordName, taken: RecordName, value: Json) -> bool:
+        return await self._db.write(_trade, given, taken, to_json(value))
+
+
+def _trade(tx: Tx, given: RecordName, taken: RecordName, value: str) -> Script[bool]:
+    if not (yield from _delete(tx, *given)):  # guard: f05
+        return False
+    yield from _put(tx, *taken, value)
+    return True
 
 
 def _put(tx: Tx, owner: str, kind: str, name: str, value: str) -> Script[None]:

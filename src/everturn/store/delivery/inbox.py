@@ -16,7 +16,7 @@ from everturn.domain.errors import Gone, NotFound, WrongState
 from everturn.domain.store_values import Accepted, Submission, WhenBusy
 from everturn.store.delivery.chats import chat_of, lock_chat, lock_chat_at, set_session
 from everturn.store.delivery.replies import owe_reply
-from everturn.store.scripts.common import find_turn, lock_turn, shown_session
+from everturn.store.scripts.common import find_turn, lock_turn, next_turn, shown_session
 from everturn.store.scripts.queries.delivery import (
     INBOX,
     INBOX_FIND,
@@ -102,9 +102,11 @@ def _accept(tx: Tx, inbox_id: str, submission: Submission) -> Script[tuple[Recei
     yield q("inbox_settle", row.inbox_no, InboxState.ACCEPTED.value, tx.now, turn_no, None)
     settled = _received_of((yield from INBOX.only(inbox_id)))
     if not accepted.is_steering and asked.when_busy != WhenBusy.INTERRUPT:
-        session = (yield from shown_session(tx, chat.owner, session_id)).session
-        is_behind = session.active_turn is not None or session.queued > 1
-        settled = msgspec.structs.replace(settled, is_behind=is_behind)
+        session = yield from shown_session(tx, chat.owner, session_id)
+        first = yield from next_turn(session)
+        behind = session.session.active_turn or (None if first is None else first.id)
+        if behind != accepted.turn.id:
+            settled = msgspec.structs.replace(settled, behind=behind)
     return settled, accepted
 
 
