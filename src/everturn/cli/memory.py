@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+import msgspec
 from rich.markup import escape
 from rich.table import Column, Table
 
@@ -206,7 +207,7 @@ def pending(home: Path | None) -> None:
         owing, settled = await store.ledger.read_status(OWNER)
         last = _time(settled["at"]) if settled else "never"
         notice = await store.records.get(OWNER, "memory", "notice")
-        return owing, last, str(notice or "")
+        return [await _named(store, each) for each in owing], last, str(notice or "")
 
     found, last, notice = _with_memory(home, work)
     table = Table(_whole("Session"), "Title", "Turns", "Since", "State", box=None, header_style="bold")
@@ -219,6 +220,14 @@ def pending(home: Path | None) -> None:
     out.print(f"Last saved to memory: {last}.")
     if notice:
         out.print(escape(notice))
+
+
+async def _named(store: Store, owing: Owing) -> Owing:
+    """With a name for a session that has no title yet, as lists of sessions call it."""
+    if owing.title:
+        return owing
+    session = await store.sessions.get(OWNER, owing.session_id)
+    return msgspec.structs.replace(owing, title=session.first_words or "Untitled session")
 
 
 # The command's name in releases before this one.

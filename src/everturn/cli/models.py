@@ -160,7 +160,8 @@ def _in_words(row: tuple[str, ...]) -> str:
 
 def _row(state: ModelState) -> tuple[str, ...]:
     known = state.abilities
-    name = escape(printable(state.name))  # a server's own words
+    # A server's own words. One that lists no models can still be used, by the name of a model.
+    name = escape(printable(f"{state.name}NAME" if state.name.endswith(":") else state.name))
     name = f"[bold]{name}[/bold] (default)" if state.is_default else name
     context = f"{known.context_tokens:,}" if known and known.context_tokens else "unknown"
     tools = "unknown" if known is None else "yes" if known.tools else "no"

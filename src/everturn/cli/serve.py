@@ -33,12 +33,23 @@ _log = logging.getLogger("everturn.server")
 @click.option("--host", help="Address to listen on. Any but loopback needs a password.")
 @click.option("--port", type=int, help="Port; 0 picks a free one.")
 @click.option("--model", help="Default model (provider:name).")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    help="What to log.",
+)
 @click.option("--open", "opens_browser", is_flag=True, help="Open the page in a browser.")
 def serve(
-    home: Path | None, host: str | None, port: int | None, model: str | None, opens_browser: bool
+    home: Path | None,
+    host: str | None,
+    port: int | None,
+    model: str | None,
+    log_level: str,
+    opens_browser: bool,
 ) -> None:
     """Run the server and the page. Press Ctrl-C to stop; press it again to stop at once."""
-    configure_logs()
+    configure_logs(level=log_level)
     flags = Flags(host=host, port=port, model=model, opens_browser=opens_browser)
     config = read_config(home, flags=flags)
     run(_serve(config))
@@ -70,7 +81,7 @@ async def _serve(config: Config) -> None:
     ):
         warn_of_secrets(app.keys.state)
         warn_of_readers(config.home)
-        warn_of_sandbox(app.toolbox.sandbox_state())
+        report_sandbox(app.toolbox.sandbox_state())
         if app.store.kind == "sqlite":
             stack.enter_context(share_server_lock(config.home))
         # Objects built until here live as long as the process: exclude them from garbage collection. Fewer,
@@ -96,14 +107,16 @@ async def drain(engine: Engine, grace_s: float) -> None:
     await engine.stop(grace_s)
 
 
-def warn_of_sandbox(state: SandboxState) -> None:
-    """Log that commands are not confined, and how they can be."""
+def report_sandbox(state: SandboxState) -> None:
+    """Log how well commands are confined, and what can be done if they are not."""
     if not state.works:
         _log.warning(
             "commands run without a sandbox, so each asks before it runs. %s %s", state.detail, state.hint
         )
     elif state.level != "full":
-        _log.warning("the sandbox is weaker here than it could be. %s", state.detail)
+        _log.warning("the sandbox is weaker here than it could be: level %s. %s", state.level, state.detail)
+    else:
+        _log.info("commands run in a sandbox: level %s. %s", state.level, state.detail)
 
 
 def warn_of_readers(home: Path) -> None:

@@ -92,6 +92,7 @@ class Instructions(msgspec.Struct, frozen=True):
     preview: str = ""
     digest: str = ""
     is_changed: bool = False  # an earlier content was trusted
+    is_cut: bool = False  # the file goes on; only its beginning is shown and used
     is_declined: bool = False  # the user wants this content left out
 
 

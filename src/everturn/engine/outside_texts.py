@@ -39,7 +39,8 @@ class OutsideTexts:
         if answer is None:
             begin = "The instructions (AGENTS.md) of this folder have changed." if told.is_changed else ""
             begin = begin or "This folder has instructions for agents (AGENTS.md)."
-            return self._ask(f"{begin} Use them?", told.preview, told.digest)
+            end = " The file goes on: only this beginning of it is used." if told.is_cut else ""
+            return self._ask(f"{begin} Use them?{end}", told.preview, told.digest)
         if answer in _DECIDING:
             workspace = await toolbox.workspace(session.owner, session.id, session.project)
             await toolbox.decide_instructions(

@@ -68,17 +68,20 @@ NextMove = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop
 def check_budget(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
     """Why a claimed turn may not be resumed again; None if it may. The claim is already counted."""
     if progress.crashes > settings.resume_attempts_max:  # guard: c02
-        return Failure(
-            "resume_attempts",
-            f"The turn was resumed {settings.resume_attempts_max} times without finishing a step.",
-            "Press Resume to try again.",
-        )
+        return Failure("resume_attempts", _describe_attempts(settings), "Press Resume to try again.")
     if progress.is_taken_up and progress.age_ms(now_ms) > settings.resume_age_max_s * 1000:  # guard: c02
         hours = settings.resume_age_max_s / 3600
         return Failure(
             "resume_age", f"The turn began more than {hours:g} hours ago.", "Press Resume to go on with it."
         )
     return None
+
+
+def _describe_attempts(settings: EngineSettings) -> str:
+    times = settings.resume_attempts_max
+    if times == 0:
+        return "The server stopped during the turn, and turns are not resumed by themselves here."
+    return f"The turn was resumed {'once' if times == 1 else f'{times} times'} without finishing a step."
 
 
 def next_move(folded: Folded, progress: TurnProgress, now_ms: int, settings: EngineSettings) -> NextMove:

@@ -279,13 +279,18 @@ def _is_about_key(status: int, complaint: Complaint) -> bool:
     return status in _KEY_STATUSES or complaint.type == "authentication_error"
 
 
+_COUNT_MAX = 120  # of a unit of time, before the next larger one is used
+
+
 def _wait_hint(wait_s: float | None) -> str:
     """Shown if the turn does not wait for so long, or has waited often enough."""
     if not wait_s:
         return ""
-    minutes = math.ceil(wait_s / 60)
-    asked = f"{math.ceil(wait_s)} seconds" if wait_s <= 120 else f"{minutes} minutes"
-    return f"The provider asks to wait {asked if minutes <= 120 else f'{math.ceil(minutes / 60)} hours'}."
+    count, unit = math.ceil(wait_s), "second"
+    for larger in ("minute", "hour"):
+        if count > _COUNT_MAX:
+            count, unit = math.ceil(count / 60), larger
+    return f"The provider asks to wait {count} {unit}{'' if count == 1 else 's'}."
 
 
 def _retry_after(headers: Mapping[str, str], now_ms: int) -> float | None:

@@ -104,7 +104,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="Sandboxed commands reach everything that the machine reaches, itself included."),
     ] = False
     sandbox: Annotated[
-        bool, Meta(description="false: terminal and Python run on the machine itself, and ask every time.")
+        bool,
+        Meta(
+            description="false: terminal and Python run on the machine itself, and ask unless they only read."
+        ),
     ] = True
     mcp: Annotated[tuple[str, ...], Meta(description="Names of the MCP servers to use.")] = ()
     memory_mib: Annotated[

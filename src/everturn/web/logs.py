@@ -83,6 +83,8 @@ def configure_logs(stream: IO[str] | None = None, *, level: str = "INFO", style:
     handler.setFormatter(ForPeople() if style == "people" else JsonLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    # Debug lines are ours alone: libraries would log what they send, keys included.
+    root.setLevel(max(logging.INFO, logging.getLevelName(level.upper())))
+    logging.getLogger("everturn").setLevel(level.upper())
     for noisy in ("uvicorn.error", "httpx", "httpcore", "httpx2", "httpcore2", "asyncio"):
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))

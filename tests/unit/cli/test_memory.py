@@ -99,6 +99,7 @@ def test_a_commit_is_under_way_while_its_process_lives_and_no_longer(home: Path)
     owed = typed("owed").stdout
     assert session in owed
     assert "under way" not in owed
+    assert "hello" in owed, "a session without a title is called by its first words"
 
 
 async def _commit_begun(home: Path) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.cli.serve import check_default, drain, share_server_lock, warn_of_readers, warn_of_sandbox
+from everturn.cli.serve import check_default, drain, report_sandbox, share_server_lock, warn_of_readers
 from everturn.config import Flags, read_config
 from everturn.domain.errors import ModelUnknown
 from everturn.store import Store
@@ -95,14 +95,19 @@ async def test_only_a_server_with_running_turns_says_that_it_waits_for_them(
     assert ("1 running turn: 0 seconds" in caplog.text) is is_busy
 
 
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+
 @pytest.mark.parametrize(
-    ("level", "said"), [("none", "without a sandbox"), ("reduced", "weaker"), ("full", "")]
+    ("level", "said"), [("none", "without a sandbox"), ("reduced", "level reduced"), ("full", "level full")]
 )
-def test_a_missing_or_weak_sandbox_is_reported_at_the_start_with_a_remedy(
+def test_the_level_of_the_sandbox_is_reported_at_the_start_with_a_remedy(
     caplog: pytest.LogCaptureFixture, level: str, said: str
 ) -> None:
+    caplog.set_level("INFO", "everturn.server")
     hint = "Install it with: apt-get install bubblewrap" if level == "none" else ""
-    warn_of_sandbox(SandboxState(level, "bubblewrap: as it is.", hint))
+    report_sandbox(SandboxState(level, "bubblewrap: as it is.", hint))
     assert said in caplog.text
     assert hint in caplog.text
-    assert bool(caplog.text) is bool(said)
+    assert bool(warnings_in(caplog)) is (level != "full")

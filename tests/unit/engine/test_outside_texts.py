@@ -111,3 +111,14 @@ async def test_what_a_server_says_is_asked_about_whole_and_once(store, clock):
         assert (await h.settled(waiting.id)).state is TurnState.COMPLETED
         assert h.toolbox.decided == [("time", "d9", False)]
         assert (await h.run(session, "again")).state is TurnState.COMPLETED
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_the_question_says_that_the_file_goes_on(store, clock, is_cut):
+    async with open_harness(store, "one", clock=clock) as h:
+        h.toolbox.workspace_instructions = Instructions(
+            is_there=True, preview="Run it.", digest="d1", is_cut=is_cut
+        )
+        await h.run(await h.new_session(), "hello")
+        [ask] = await h.store.asks.open(OWNER)
+        assert ("The file goes on" in ask.text) is is_cut

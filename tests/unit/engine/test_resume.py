@@ -157,6 +157,13 @@ def crash():
     return ev.TurnResumed(2, "w", "crash")
 
 
+@pytest.mark.parametrize(("most", "words"), [(0, "not resumed by themselves"), (1, "once"), (2, "2 times")])
+def test_a_turn_says_how_often_it_was_resumed(most, words):
+    _, progress, now = told(*[crash()] * (most + 1))
+    settings = msgspec.structs.replace(SETTINGS, resume_attempts_max=most)
+    assert words in check_budget(progress, now, settings).message
+
+
 def test_attempts_are_counted_since_the_last_finished_step():
     _, progress, now = told(*[crash()] * 10)
     assert check_budget(progress, now, SETTINGS) is None

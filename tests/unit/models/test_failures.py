@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everturn.domain.errors import Remedy
-from everturn.models.failures import from_event, from_status
+from everturn.models.failures import _wait_hint, from_event, from_status
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,11 @@ def test_an_error_inside_the_stream_names_its_remedy() -> None:
     error = {"type": "authentication_error", "message": "bad key", "code": 401}
     assert from_event("openai", error, lambda text: text).remedy is Remedy.OPEN_SETTINGS
     assert from_event("openai", {"message": "broken"}, lambda text: text).remedy is Remedy.RETRY
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [("1", "1 second."), ("120", "120 seconds."), ("121", "3 minutes."), ("86400", "24 hours.")],
+)
+def test_the_wait_that_a_provider_asks_for_is_said_in_words(seconds: str, words: str) -> None:
+    assert _wait_hint(float(seconds)) == f"The provider asks to wait {words}"

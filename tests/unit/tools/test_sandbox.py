@@ -13,6 +13,7 @@ import pytest
 from everturn.domain.clock import SystemClock
 from everturn.tools import Sandbox
 from everturn.tools.sandbox import bubblewrap
+from everturn.tools.sandbox.trial import hint_for
 from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.process import Command, CommandEnd, run
 from tests.unit.tools.kit import Kit, open_kit
@@ -159,3 +160,16 @@ async def test_only_the_standard_files_are_open_inside(kit: Kit) -> None:
 
 def test_bubblewrap_is_really_here() -> None:
     assert subprocess.run(["bwrap", "--version"], capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("detail", "words"),
+    [
+        ("bwrap: No permissions to create new namespace", "user namespaces"),
+        ("bwrap: setting up uid map: Permission denied", "user namespaces"),
+        ("[Errno 13] Permission denied: '/opt/e/.venv/bin/python'", "run /opt/e/.venv/bin/python"),
+        ("its trial ended with 16", "asks before it runs"),
+    ],
+)
+def test_the_hint_is_about_what_failed(detail: str, words: str) -> None:
+    assert words in hint_for(detail, "/opt/e/.venv/bin/python")

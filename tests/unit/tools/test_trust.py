@@ -50,3 +50,12 @@ async def test_trust_is_per_owner_and_workspace_and_can_be_revoked(kit: Kit) -> 
 async def test_a_link_that_leads_out_is_no_instruction(kit: Kit) -> None:
     (kit.workspace / "AGENTS.md").symlink_to("/etc/hostname")
     assert (await kit.toolbox.instructions(OWNER, kit.workspace)).is_there is False
+
+
+async def test_a_long_agents_md_says_that_only_its_beginning_is_used(kit: Kit) -> None:
+    file = kit.workspace / "AGENTS.md"
+    file.write_text("x" * 64 * 1024)
+    assert (await kit.toolbox.instructions(OWNER, kit.workspace)).is_cut is False
+    file.write_text("x" * 70_000)
+    found = await kit.toolbox.instructions(OWNER, kit.workspace)
+    assert (found.is_cut, len(found.preview)) == (True, 64 * 1024)

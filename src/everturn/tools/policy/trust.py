@@ -28,6 +28,8 @@ class Trust:
         content = await anyio.to_thread.run_sync(_read_agents, workspace)
         if content is None:
             return Instructions(is_there=False)
+        is_cut = len(content) > _AGENTS_BYTES_MAX
+        content = content[:_AGENTS_BYTES_MAX]
         digest = digest_of(content)
         known = await self._records.get(owner, TRUST, _agents_name(workspace))
         text = content.decode("utf-8", "replace").replace("\0", "\ufffd")  # no store keeps that one
@@ -38,6 +40,7 @@ class Trust:
             preview=text,
             digest=digest,
             is_changed=known is not None,
+            is_cut=is_cut,
             is_declined=await self.is_declined(owner, _agents_name(workspace), digest),
         )
 
@@ -75,9 +78,9 @@ def _agents_name(workspace: Path) -> str:
 
 
 def _read_agents(workspace: Path) -> bytes | None:
+    """The file, or a little more than is used of it; None if there is none."""
     with FolderHandle(workspace) as files:
         try:
-            content = files.read(_AGENTS, _AGENTS_BYTES_MAX)
+            return files.read(_AGENTS, _AGENTS_BYTES_MAX)
         except (OSError, ToolFailed):
             return None  # none, or a link that leads elsewhere: then there are no instructions
-    return content[:_AGENTS_BYTES_MAX]

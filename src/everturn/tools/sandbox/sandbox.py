@@ -376,7 +376,7 @@ class Sandbox:
             if not detail:
                 return self._describe()
         return SandboxState(
-            "none", f"bubblewrap does not work here: {detail}", "Allow unprivileged user namespaces."
+            "none", f"bubblewrap does not work here: {detail}", trial.hint_for(detail, sys.executable)
         )
 
     def _describe(self) -> SandboxState:

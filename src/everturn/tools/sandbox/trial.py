@@ -58,3 +58,12 @@ def install_hint() -> str:
         if shutil.which(manager):
             return f"Install it with: {'' if os.geteuid() == 0 else 'sudo '}{words}"
     return "Install the package bubblewrap."
+
+
+def hint_for(detail: str, python: str) -> str:
+    """What to do about a trial that failed with these words."""
+    if "namespace" in detail or "uid map" in detail:
+        return "Allow unprivileged user namespaces."
+    if "ermission denied" in detail:
+        return f"The sandbox must be able to run {python}: let others enter its folders and run it."
+    return "Without a sandbox each command asks before it runs."
