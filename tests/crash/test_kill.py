@@ -31,7 +31,9 @@ SPOOLED = {Moment.SPOOL_SYNCED, Moment.SPOOL_DELIVERED}
 ARRIVING = {Moment.FILES_PUT_ASIDE}
 # Only a server with an account passes them: these deaths are in test_delivery_kill.py.
 DELIVERING = {Moment.INBOX_RECEIVED, Moment.REPLY_RECORDED, Moment.PART_CLAIMED, Moment.PART_SENT}
-ELSEWHERE = SPOOLED | ARRIVING | DELIVERING
+# Passed by what is due later; killed in test_schedule_kill.
+SCHEDULING = {Moment.OCCURRENCE_WRITTEN, Moment.OCCURRENCE_COMMITTED}
+ELSEWHERE = SPOOLED | ARRIVING | DELIVERING | SCHEDULING
 
 
 def live_and_die(part: str, url: str, folder: Path, notes: Path, moment: Moment | None, nth: int) -> int:

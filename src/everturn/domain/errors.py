@@ -116,16 +116,16 @@ class Gone(Refused):
 
 
 class Stale(Refused):
-    """The write was based on an old version of the session. ``current`` is the version to read."""
+    """The write was based on an old version of the session or schedule. ``current`` is the one to read."""
 
     code = "stale_version"
     status = 409
 
-    def __init__(self, session_id: str, given: int, current: int) -> None:
+    def __init__(self, thing_id: str, given: int, current: int, *, what: str = "Session") -> None:
         super().__init__(
-            f"Session {session_id} is at version {current}, the request was based on {given}. "
+            f"{what} {thing_id} is at version {current}, the request was based on {given}. "
             "Nothing was changed.",
-            hint="Read the session again and repeat the change if it still makes sense.",
+            hint=f"Read the {what.lower()} again and repeat the change if it still makes sense.",
             given=given,
             current=current,
         )

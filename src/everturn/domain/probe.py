@@ -57,6 +57,10 @@ class Moment(StrEnum):
     MEMORY_SETTLED = "memory.settled"  # the ledger says settled
     INBOX_RECEIVED = "inbox.received"  # an update is a row, the platform has no acknowledgement
     REPLY_RECORDED = "reply.recorded"  # the parts of a reply are rows, none was sent
+    OCCURRENCE_WRITTEN = (
+        "occurrence.written"  # a time has its fate and turn in the transaction, not committed
+    )
+    OCCURRENCE_COMMITTED = "occurrence.committed"  # durable; the engine does not know of the turn
     PART_CLAIMED = "part.claimed"  # a part is about to be sent
     PART_SENT = "part.sent"  # the platform has the part, its receipt is not stored
 

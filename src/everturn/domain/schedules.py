@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
 import msgspec
+
+from everturn.domain.sessions import Page
+from everturn.domain.turns import TurnState
 
 
 class CronRule(msgspec.Struct, frozen=True, tag="cron", tag_field="kind"):
@@ -33,3 +40,166 @@ class Timing(msgspec.Struct, frozen=True):
 
     rule: Rule
     timezone: str
+
+
+class WhenMissed(StrEnum):
+    """What happens to times at which no server was running. ALL: up to ``CAUGHT_UP_MAX``, the newest ones."""
+
+    LAST = "last"
+    ALL = "all"
+    SKIP = "skip"
+
+
+class WhenOverlapping(StrEnum):
+    """What happens to a time at which the run before has not ended. QUEUE: one waits for its end."""
+
+    QUEUE = "queue"
+    SKIP = "skip"
+    REPLACE = "replace"
+
+
+class RunsIn(StrEnum):
+    ONE = "one"  # all runs are turns of one session
+    NEW = "new"  # each run has a session of its own
+
+
+class Fate(StrEnum):
+    """What became of a time. Those that RAN or were CAUGHT_UP have a turn, the others have a reason."""
+
+    RAN = "ran"
+    CAUGHT_UP = "caught_up"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+
+RUNS = frozenset({Fate.RAN, Fate.CAUGHT_UP})
+CAUGHT_UP_MAX = 24
+
+
+class ScheduleSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What its owner chose. ``report_to``: the chat that gets the answers and is asked for approvals.
+    ``is_trusted`` False: the words come from outside, so that a run has no more rights than they have."""
+
+    name: str
+    text: str
+    timing: Timing
+    when_missed: WhenMissed = WhenMissed.LAST
+    when_overlapping: WhenOverlapping = WhenOverlapping.SKIP
+    runs_in: RunsIn = RunsIn.ONE
+    model: str | None = None
+    profile: str | None = None
+    report_to: str | None = None
+    is_trusted: bool = True
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """``version`` grows with each change and each time that was settled. ``session_id``: the one session of
+    its runs, if there is one already. ``due_at`` None: there is no further time. ``look_at``: later than
+    ``due_at`` while a run waits for the end of the one before; None: paused, or no further time."""
+
+    id: str
+    owner: str
+    version: int
+    settings: ScheduleSettings
+    session_id: str | None
+    due_at: int | None
+    look_at: int | None
+    paused_at: int | None
+    pause_reason: str
+    created_at: int
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.look_at is not None and self.look_at != self.due_at
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """One time and what became of it. ``is_manual``: a person started it. The turn may be purged since."""
+
+    id: str
+    due_at: int
+    fate: Fate
+    reason: str
+    is_manual: bool
+    created_at: int
+    turn_id: str | None = None
+    session_id: str | None = None
+    turn_state: TurnState | None = None
+    ended_at: int | None = None
+    failure: str = ""
+
+
+class PlannedTime(msgspec.Struct, frozen=True):
+    due_at: int
+    fate: Fate
+    reason: str = ""
+
+
+class DuePlan(msgspec.Struct, frozen=True):
+    """What shall become of the due times of a schedule, as it was read, and when it is due next."""
+
+    schedule: Schedule
+    times: tuple[PlannedTime, ...]
+    next_due_at: int | None
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """What became of a plan. ``replaced``: turns that were cancelled. Nothing at all: the schedule has
+    changed since it was read, or its run waits for the one before."""
+
+    occurrences: tuple[Occurrence, ...] = ()
+    replaced: tuple[str, ...] = ()
+
+
+class Schedules(Protocol):
+    """The part of the store for schedules. Each write is one transaction."""
+
+    async def create(
+        self, owner: str, settings: ScheduleSettings, *, due_at: int | None, session_id: str | None = None
+    ) -> Schedule:
+        """Raises NotFound or Gone for a session or chat that is not there, and Limit."""
+        ...
+
+    async def get(self, owner: str, schedule_id: str) -> Schedule:
+        """Raises NotFound."""
+        ...
+
+    async def list(self, owner: str, *, limit: int = 100, after: str = "") -> Page[Schedule]:
+        """Oldest first. ``after``: the cursor of the page before."""
+        ...
+
+    async def change(self, schedule: Schedule) -> Schedule:
+        """Store the settings, session, next time and pause of ``schedule``. Raises Stale if it was changed
+        or was due since it was read, and as ``create``."""
+        ...
+
+    async def delete(self, owner: str, schedule_id: str) -> None:
+        """Delete the schedule and its history. Sessions and turns stay; a run that is under way goes on."""
+        ...
+
+    async def occurrences(
+        self, owner: str, schedule_id: str, *, limit: int = 50, before: int | None = None
+    ) -> Sequence[Occurrence]:
+        """Newest first, those that were due before ``before``."""
+        ...
+
+    async def due(self, *, limit: int) -> Sequence[Schedule]:
+        """Schedules of all owners whose time has come, longest due first. Writes nothing."""
+        ...
+
+    async def next_look(self) -> int | None:
+        """When the next schedule wants to be looked at."""
+        ...
+
+    async def from_the_future(self, *, limit: int) -> Sequence[Schedule]:
+        """Schedules that were settled at a time that is yet to come: the clock was set back since."""
+        ...
+
+    async def settle(self, plan: DuePlan) -> Settlement:
+        """Give the due times their fates and make the turns of those that run, once."""
+        ...
+
+    async def run_now(self, owner: str, schedule_id: str) -> Occurrence:
+        """Run it once, besides its times. Raises WrongState while a run is under way, and Gone or NotFound
+        if its session was deleted."""
+        ...

@@ -20,6 +20,7 @@ from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.machine import Machine
 from everturn.domain.memory import Ledger, NotePages
 from everturn.domain.messages import Message
+from everturn.domain.schedules import Schedules
 from everturn.domain.sessions import (
     NEW_SESSION,
     ORDINARY_SESSIONS,
@@ -544,6 +545,9 @@ class Store(StoreHealth, StoreLeases, Protocol):
 
     @property
     def delivery(self) -> Delivery: ...
+
+    @property
+    def schedules(self) -> Schedules: ...
 
     @property
     def working_copies(self) -> WorkingCopies: ...

@@ -23,6 +23,7 @@ from everturn.domain.messages import Message
 from everturn.domain.model import Model
 from everturn.domain.probe import Moment
 from everturn.domain.runtime import Runtime
+from everturn.domain.schedules import DuePlan, Occurrence, Settlement
 from everturn.domain.sessions import (
     NEW_SESSION,
     NewSession,
@@ -192,6 +193,23 @@ class Engine:
                 self._runner.cancel_session_task(accepted.turn.session_id, but=accepted.turn.id)
             self._runner.nudge()
         return received, accepted
+
+    async def settle_schedule(self, plan: DuePlan) -> Settlement:
+        """Give due times of a schedule their fates and start what runs; see ``Schedules.settle``."""
+        self._refuse_when_stopped()
+        settlement = await self.store.schedules.settle(plan)
+        for turn_id in settlement.replaced:
+            self._runner.cancel_task(turn_id)
+        if settlement.occurrences:
+            self._runner.nudge()
+        return settlement
+
+    async def run_schedule(self, owner: str, schedule_id: str) -> Occurrence:
+        """Run a schedule once, now; see ``Schedules.run_now``."""
+        self._refuse_when_stopped()
+        occurrence = await self.store.schedules.run_now(owner, schedule_id)
+        self._runner.nudge()
+        return occurrence
 
     async def cancel(self, owner: str, turn_id: str, *, by: str = "") -> Turn:
         """End a turn now and keep what it has produced. An ended turn is returned as it is."""

@@ -1,7 +1,7 @@
 """What is due later: rules become times, and times become turns.
 
-Imports domain. Called by web. Start with ``times``, which calculates when a rule is due; ``reading`` says a
-rule in words.
+Imports domain; the engine is given. Called by app and web. Start with ``times``, which calculates when a rule
+is due, and ``plan``, which decides what becomes of due times; ``runner`` has it done.
 """
 
 from __future__ import annotations
@@ -11,9 +11,20 @@ from typing import TYPE_CHECKING
 from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from everturn.schedules.plan import plan_due, replan
     from everturn.schedules.reading import describe
+    from everturn.schedules.runner import ScheduleRunner
     from everturn.schedules.times import check_timing, latest_times, next_time, next_times
 
-__all__ = ["check_timing", "describe", "latest_times", "next_time", "next_times"]
+__all__ = [
+    "ScheduleRunner",
+    "check_timing",
+    "describe",
+    "latest_times",
+    "next_time",
+    "next_times",
+    "plan_due",
+    "replan",
+]
 
 __getattr__ = lazy_names(__name__)

@@ -19,6 +19,7 @@ from everturn.store.journal.journal import Journal
 from everturn.store.ledger import Ledger
 from everturn.store.notes import Notes
 from everturn.store.records import Records
+from everturn.store.schedules import Schedules
 from everturn.store.scripts.script import Database
 from everturn.store.sessions.search import Search
 from everturn.store.sessions.sessions import Sessions, rows_of
@@ -64,6 +65,7 @@ class Store:
         self.checkpoints = Checkpoints(db, self.blobs)
         self.blobs.add_roots(self.checkpoints.roots)
         self.delivery = Delivery(db, text_bytes_max=settings.text_bytes_max)
+        self.schedules = Schedules(db, text_bytes_max=settings.text_bytes_max)
         self.working_copies = WorkingCopies(db)
         self.search = Search(db)
         self.workers = workers

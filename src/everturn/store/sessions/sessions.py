@@ -184,9 +184,9 @@ def _create(tx: Tx, owner: str, asked: _AskedFor, implied: _Implied, request: Re
     return (yield from get_session(tx, owner, session_id)).session
 
 
-def start_session(tx: Tx, owner: str, key: str, profile: str) -> Script[Session]:
-    """A new session of a chat, in the transaction that gives it its first turn."""
-    asked = _AskedFor("", key, False, None, profile, None)
+def start_session(tx: Tx, owner: str, key: str, profile: str, *, title: str = "") -> Script[Session]:
+    """A new session of a chat or schedule, in the transaction that gives it its first turn."""
+    asked = _AskedFor(title, key, False, None, profile, None)
     return (yield from _create(tx, owner, asked, _Implied(None, None), NO_REQUEST))
 
 

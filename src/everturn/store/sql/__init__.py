@@ -29,7 +29,7 @@ def queries(dialect: str) -> dict[str, str]:
     """All queries of this database by name, macros expanded."""
     names: dict[str, str] = {}
     macros: dict[str, str] = {}
-    for file in ("queries.sql", "queries.delivery.sql", f"queries.{dialect}.sql"):
+    for file in ("queries.sql", "queries.delivery.sql", "queries.schedules.sql", f"queries.{dialect}.sql"):
         text = resources.files(__name__).joinpath(file).read_text(encoding="utf-8")
         for kind, name, body in _entries(text):
             (names if kind == "name" else macros)[name] = body

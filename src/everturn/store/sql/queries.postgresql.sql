@@ -64,6 +64,9 @@ SELECT chat_no FROM chats WHERE chat_no = $1 FOR NO KEY UPDATE
 -- name: chats_lock
 SELECT chat_no FROM chats WHERE account = $1 ORDER BY chat_no FOR NO KEY UPDATE
 
+-- name: schedule_lock
+SELECT id FROM schedules WHERE id = $1 FOR UPDATE
+
 -- name: lease_lock
 SELECT account FROM account_leases WHERE account = $1 FOR UPDATE
 

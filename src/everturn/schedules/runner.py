@@ -1,0 +1,79 @@
+"""Looks at the schedules whose time has come. One per server; the store lets only one settle a time."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+import anyio.lowlevel
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import EverturnError, Refused, Retry
+from everturn.domain.schedules import DuePlan, Schedule, Schedules, Settlement
+from everturn.schedules.plan import plan_due, replan
+
+_log = logging.getLogger("everturn.schedules")
+# Between two looks: another server may have made a schedule that is due sooner than all that were known.
+LOOK_S_MAX = 5.0
+BATCH_MAX = 50
+
+
+class ScheduleEngine(Protocol):
+    async def settle_schedule(self, plan: DuePlan) -> Settlement: ...
+
+
+class ScheduleRunner:
+    def __init__(self, schedules: Schedules, engine: ScheduleEngine, clock: Clock) -> None:
+        self._schedules = schedules
+        self._engine = engine
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Run what is due, without end."""
+        while True:
+            wait_s = LOOK_S_MAX
+            try:
+                wait_s = await self.look()
+            except Retry as error:
+                _log.warning("schedules wait: %s", error)
+            except EverturnError:
+                # The task must live: later times would be missed without a word.
+                _log.exception("schedules wait")
+            await self._clock.sleep(wait_s)
+
+    async def look(self) -> float:
+        """Settle what is due now; return for how many seconds there is nothing to do."""
+        for schedule in await self._schedules.from_the_future(limit=BATCH_MAX):
+            await self._change(replan(schedule, self._clock.now_ms()))
+        while await self._settle_batch() == BATCH_MAX:
+            await anyio.lowlevel.checkpoint()
+        next_look = await self._schedules.next_look()
+        if next_look is None:
+            return LOOK_S_MAX
+        wait_s = (next_look - self._clock.now_ms()) / 1000
+        # What is due already could not be settled: it is not tried again at once.
+        return LOOK_S_MAX if wait_s <= 0 else min(LOOK_S_MAX, wait_s)
+
+    async def _settle_batch(self) -> int:
+        """Settle some schedules; how many were due."""
+        due = await self._schedules.due(limit=BATCH_MAX)
+        for schedule in due:
+            try:
+                await self._engine.settle_schedule(plan_due(schedule, self._clock.now_ms()))
+            except Refused as error:
+                await self._pause(schedule, error)
+        return len(due)
+
+    async def _pause(self, schedule: Schedule, error: Refused) -> None:
+        """A schedule that cannot run, such as one of a zone that this machine does not know, must not be
+        looked at again and again."""
+        _log.warning("schedule %s is paused: %s", schedule.id, error)
+        now = self._clock.now_ms()
+        await self._change(msgspec.structs.replace(schedule, paused_at=now, pause_reason=error.message))
+
+    async def _change(self, schedule: Schedule) -> None:
+        try:
+            await self._schedules.change(schedule)
+        except Refused as error:  # changed or deleted meanwhile
+            _log.info("schedule %s: %s", schedule.id, error)

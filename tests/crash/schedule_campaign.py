@@ -1,0 +1,64 @@
+"""Two servers settle 1,000 due times of one database and are killed again and again.
+
+``python -m tests.crash.schedule_campaign [COUNT] [DATABASE_URL]`` ends with an error if a time has no fate, two
+fates, or two turns. Without an address it uses SQLite in a new folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from everturn.domain.clock import SystemClock
+from everturn.domain.probe import Moment
+from everturn.store import open_store
+from tests.crash.schedule_work import STORE, check, make_schedules
+from tests.crash.test_kill import KILLED
+
+MOMENTS = (
+    Moment.OCCURRENCE_WRITTEN,
+    Moment.OCCURRENCE_COMMITTED,
+    Moment.ACCEPT_WRITTEN,
+    Moment.CLAIM_COMMITTED,
+    Moment.BATCH_WRITTEN,
+)
+SERVERS = 2
+
+
+async def serve_and_die(url: str, folder: Path, chance: random.Random) -> int:
+    """Start a server until one of them finds nothing to do; how many were killed."""
+    kills = 0
+    while True:
+        moment, nth = chance.choice(MOMENTS), chance.randint(5, 80)
+        command = [sys.executable, "-m", "tests.crash.schedule_work", url, str(folder), moment, str(nth)]
+        server = await asyncio.create_subprocess_exec(*command)
+        ended = await server.wait()
+        if ended == 0:
+            return kills
+        assert ended == KILLED, f"a server ended with {ended}"
+        kills += 1
+
+
+async def main(count: int = 1000, url: str = "") -> None:
+    seed = random.randrange(10**6)
+    with tempfile.TemporaryDirectory(prefix="everturn-schedules-") as name:
+        folder = Path(name)
+        url = url or f"sqlite://{folder / 'everturn.db'}"
+        async with open_store(url, data_dir=folder, settings=STORE) as store:
+            await make_schedules(store, count, 1, SystemClock().now_ms())
+        async with asyncio.TaskGroup() as group:
+            servers = [
+                group.create_task(serve_and_die(url, folder, random.Random(seed + number)))
+                for number in range(SERVERS)
+            ]
+        async with open_store(url, data_dir=folder, settings=STORE) as store:
+            await check(store, count, 1)
+    kills = sum(server.result() for server in servers)
+    print(f"{count} times, {kills} kills, seed {seed}: each has one fate and one turn")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*(int(value) if value.isdigit() else value for value in sys.argv[1:])))  # type: ignore[arg-type]
