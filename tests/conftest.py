@@ -7,6 +7,7 @@ tested on both. ``open_another`` opens a second Store on the same database, as a
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import apsw
 import asyncpg
 import pytest
+from anyio.from_thread import start_blocking_portal
 from hypothesis import HealthCheck, settings
 
 from everturn.domain.clock import Clock
@@ -138,8 +140,24 @@ async def open_another(
         yield open_one
 
 
+@pytest.fixture(scope="session")
+def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database file with empty tables: making them takes longer than many tests."""
+    file = tmp_path_factory.mktemp("empty") / "everturn.db"
+    with start_blocking_portal() as portal:
+        portal.call(_open_and_close, f"sqlite://{file}")
+    return file
+
+
 @pytest.fixture
-async def store(open_another: OpenAnother) -> Store:
+def empty_tables(request: pytest.FixtureRequest, store_kind: str, store_url: str) -> None:
+    """The test's database has its tables. That of PostgreSQL always has."""
+    if store_kind == "sqlite" and not (file := Path(store_url.removeprefix("sqlite://"))).exists():
+        shutil.copy(request.getfixturevalue("empty_sqlite"), file)
+
+
+@pytest.fixture
+async def store(empty_tables: None, open_another: OpenAnother) -> Store:
     return await open_another()
 
 

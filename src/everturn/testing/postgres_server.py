@@ -86,7 +86,8 @@ class PostgresServer:
         """A new database, dropped afterwards; yields its address."""
         self._databases += 1
         name = f"test_{self._databases}"
-        _run_apart(self._execute(f'CREATE DATABASE {name} TEMPLATE "template"'))
+        # Copying the files takes half the time of writing each page to the log.
+        _run_apart(self._execute(f'CREATE DATABASE {name} TEMPLATE "template" STRATEGY FILE_COPY'))
         try:
             yield self.address(name)
         finally:

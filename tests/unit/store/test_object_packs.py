@@ -41,7 +41,7 @@ def settings(lease_s: float, files_url: str) -> StoreSettings:
 
 
 @pytest.fixture
-async def store(open_another: OpenAnother, settings: StoreSettings) -> Store:
+async def store(empty_tables: None, open_another: OpenAnother, settings: StoreSettings) -> Store:
     return await open_another(settings=settings)
 
 
