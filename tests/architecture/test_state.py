@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import itertools
-import pkgutil
 import queue
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
+from pathlib import Path
 from types import ModuleType
 
 import anyio
@@ -43,8 +43,11 @@ CHANGING = (
 
 
 def all_modules() -> list[str]:
-    found = pkgutil.walk_packages(everturn.__path__, "everturn.")
-    return [module.name for module in found if not module.name.endswith("__main__")]
+    """By their files: ``pkgutil`` would import every package, for each worker and before its first test."""
+    package = Path(everturn.__file__).parent
+    files = (path.relative_to(package.parent).with_suffix("") for path in package.rglob("*.py"))
+    names = {".".join(path.parts).removesuffix(".__init__") for path in files}
+    return sorted(name for name in names if not name.endswith("__main__"))
 
 
 def own_values(module: ModuleType) -> list[tuple[str, object]]:
