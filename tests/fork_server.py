@@ -1,7 +1,8 @@
-"""Starts `everturn` as a fork of a process that has imported it: importing takes longer than most commands.
+"""Starts `everturn`, or a module of the tests that uses it, as a fork of a process that has imported it: importing
+takes longer than most commands.
 
-Run as a program, it listens on the socket given by its descriptor. Each request names arguments, environment and
-folder of a new process, with its standard streams attached; the answer carries a pidfd, and its exit code is
+Run as a program, it listens on the socket given by its descriptor. Each request names module, arguments, environment
+and folder of a new process, with its standard streams attached; the answer carries a pidfd, and its exit code is
 written to a pipe.
 """
 
@@ -9,12 +10,13 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
 import sys
 
-# What a server imports until it is ready.
+# What a server imports until it is ready, and what the modules of the tests do.
 MODULES = (
     "everturn.app",
     "everturn.cli.serve",
@@ -22,7 +24,9 @@ MODULES = (
     "everturn.memory.memory",
     "everturn.models.registry",
     "everturn.store.open",
+    "everturn.store.postgres.database",
     "everturn.store.sqlite.database",
+    "everturn.testing.harness",
     "everturn.tools.toolbox",
     "everturn.web.web",
     "everturn.workspace.restorer",
@@ -97,10 +101,10 @@ def _run(child: _Child) -> None:
     os.environ.update(environ)
     os.chdir(str(folder))
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, 1) for number, mode in enumerate("rww"))
-    sys.argv = ["everturn", *arguments]
-    from everturn.cli import main
-
-    main()
+    module = str(child.request["module"])
+    sys.argv = [module, *arguments]
+    sys.path[0] = str(folder)  # as with `python -m`
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def main() -> None:

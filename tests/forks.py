@@ -1,4 +1,4 @@
-"""`everturn` commands as processes of their own, forked from one that has imported everything (fork_server.py)."""
+"""`everturn` commands and modules of the tests as processes of their own, forked from one that has imported everything (fork_server.py)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import anyio
 import anyio.abc
 
 _SERVER = Path(__file__).with_name("fork_server.py")
+EVERTURN = "everturn"
 _lock = threading.Lock()
 
 
@@ -62,9 +63,16 @@ def _server() -> _Server:
 class Fork:
     """A running command."""
 
-    def __init__(self, arguments: tuple[str, ...], environ: Mapping[str, str], streams: list[int]) -> None:
+    def __init__(
+        self,
+        arguments: tuple[str, ...],
+        environ: Mapping[str, str],
+        streams: list[int],
+        module: str = EVERTURN,
+    ) -> None:
         self._exit, exit_writes = os.pipe()
-        request = {"arguments": arguments, "environ": dict(environ), "folder": os.getcwd()}
+        folder = os.getcwd()
+        request = {"module": module, "arguments": arguments, "environ": dict(environ), "folder": folder}
         self.pid, self._pidfd = _server().fork(json.dumps(request).encode(), [*streams, exit_writes])
         os.close(exit_writes)
         self.returncode: int | None = None
@@ -96,18 +104,18 @@ class Fork:
 
 
 def run_command(
-    *arguments: str, environ: Mapping[str, str], stdin: str, timeout_s: float
+    *arguments: str, environ: Mapping[str, str], stdin: str, timeout_s: float, module: str = EVERTURN
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+    """Run a command to its end. ``module``: what it runs, as ``python -m`` would."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        fork = Fork(arguments, environ, [given.fileno(), out.fileno(), err.fileno()])
+        fork = Fork(arguments, environ, [given.fileno(), out.fileno(), err.fileno()], module)
         code = fork.wait(timeout_s)
         if code is None:
             fork.send_signal(signal.SIGKILL)
             fork.wait(timeout_s)
-            raise subprocess.TimeoutExpired(["everturn", *arguments], timeout_s)
+            raise subprocess.TimeoutExpired([module, *arguments], timeout_s)
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(arguments, code, out.read().decode(), err.read().decode())
@@ -181,7 +189,11 @@ class Process(anyio.abc.AsyncResource):
 
 
 def open_command(
-    *arguments: str, environ: Mapping[str, str], reads_errors: bool = False, terminal: int | None = None
+    *arguments: str,
+    environ: Mapping[str, str],
+    reads_errors: bool = False,
+    terminal: int | None = None,
+    module: str = EVERTURN,
 ) -> Process:
     """Start a command. Its errors are printed with those of the tests, unless the test reads them.
 
@@ -190,18 +202,18 @@ def open_command(
     (given, types), (reads, prints), (reads_error, prints_error) = os.pipe(), os.pipe(), os.pipe()
     streams = [given, prints, prints_error if reads_errors else sys.__stderr__.fileno()]
     try:
-        fork = Fork(arguments, environ, streams if terminal is None else [terminal] * 3)
+        fork = Fork(arguments, environ, streams if terminal is None else [terminal] * 3, module)
     finally:
         for descriptor in (given, prints, prints_error):
             os.close(descriptor)
     return Process(fork, Input(types), Output(reads), Output(reads_error))
 
 
-def fork_command(*arguments: str, environ: Mapping[str, str]) -> Fork:
+def fork_command(*arguments: str, environ: Mapping[str, str], module: str = EVERTURN) -> Fork:
     """Start a command that is given no input. What it says is printed with the errors of the tests."""
     errors = sys.__stderr__.fileno()
     with open(os.devnull) as nothing:
-        return Fork(arguments, environ, [nothing.fileno(), errors, errors])
+        return Fork(arguments, environ, [nothing.fileno(), errors, errors], module)
 
 
 def start_command(*arguments: str, environ: Mapping[str, str]) -> tuple[Fork, Output]:

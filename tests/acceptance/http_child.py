@@ -1,4 +1,4 @@
-"""A server in a process of its own, to be killed: ``http_child.py FOLDER STORE PORT TOKENS PAUSE_S GRACE_S``.
+"""A server in a process of its own, to be killed: ``python -m tests.acceptance.http_child FOLDER STORE PORT TOKENS PAUSE_S GRACE_S``.
 
 Its model says that many tokens with that pause between them. Prints one line when it is ready.
 """

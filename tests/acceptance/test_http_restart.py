@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import anyio.abc
 import anyio.lowlevel
 import httpx2
 import pytest
 
 from everturn.testing.ports import free_port
 from everturn.testing.web_server import Frame, frames_of
+from tests.forks import Process, open_command
 
 pytestmark = pytest.mark.anyio
 
 _STREAMS = 50
 _PATIENCE_S = 180.0  # of a whole test
-_CHILD = Path(__file__).parent / "http_child.py"
 _LOST = (httpx2.TransportError,)
 
 
@@ -33,6 +32,7 @@ class Reader:
         self.session_id = session_id
         self.frames: list[Frame] = []
         self.connections = 0
+        self._texts = 0
         self.ends: list[str] = []
         self.has_seen_some = anyio.Event()
         self.has_seen_all = anyio.Event()
@@ -57,7 +57,8 @@ class Reader:
                     self.ends.append(frame.json["reason"])
                     return
                 self.frames.append(frame)
-                if sum(one.event == "text.delta" for one in self.frames) >= 5:
+                self._texts += frame.event == "text.delta"
+                if self._texts >= 5:
                     self.has_seen_some.set()
                 if frame.event == "turn.completed":
                     return
@@ -66,17 +67,11 @@ class Reader:
 @asynccontextmanager
 async def child(
     folder: Path, store_url: str, port: int, tokens: int, pause_s: float, grace_s: float = 0.2
-) -> AsyncIterator[anyio.abc.Process]:
-    command = [sys.executable, str(_CHILD), *map(str, (folder, store_url, port, tokens, pause_s, grace_s))]
-    async with await anyio.open_process(command, stderr=None) as process:
-        try:
-            assert process.stdout is not None
-            assert (await process.stdout.receive()).startswith(b"ready")
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+) -> AsyncIterator[Process]:
+    arguments = map(str, (folder, store_url, port, tokens, pause_s, grace_s))
+    async with open_command(*arguments, environ=os.environ, module="tests.acceptance.http_child") as process:
+        assert (await process.stdout.receive()).startswith(b"ready")
+        yield process
 
 
 async def start_turns(http: httpx2.AsyncClient, readers: list[Reader]) -> None:
@@ -116,7 +111,7 @@ async def test_fifty_readers_survive_the_servers_end_without_gap_or_repeat(
             ) as http,
             anyio.create_task_group() as group,
         ):
-            async with child(data_dir, store_url, port, tokens=20_000, pause_s=0.02) as first:
+            async with child(data_dir, store_url, port, tokens=20_000, pause_s=0.1) as first:
                 await start_turns(http, readers)
                 up[-1].set()
                 for reader in readers:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +16,7 @@ from everturn.store import Store
 from everturn.testing.harness import OWNER
 from everturn.testing.webhook_service import WebhookService
 from tests.contracts.delivery_child import ANSWER, KEY, platform_at
+from tests.forks import Fork, fork_command
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -31,27 +32,27 @@ class DeadlyService(WebhookService):
     """Takes what it is sent, then kills the sender instead of answering, ``kills`` times."""
 
     kills = 0
-    sender: subprocess.Popen[bytes] | None = None
+    sender: Fork | None = None
 
     def take(self, headers: dict[str, str], body: bytes) -> int:
         status = super().take(headers, body)
         if self.kills and self.sender is not None:
             self.kills -= 1
-            self.sender.kill()
+            self.sender.send_signal(signal.SIGKILL)
             return 0
         return status
 
 
 @contextmanager
-def sender(service: DeadlyService, url: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "tests.contracts.delivery_child", url, str(folder), str(service.port)]
-    process = subprocess.Popen(command)
+def sender(service: DeadlyService, url: str, folder: Path) -> Iterator[Fork]:
+    arguments = (url, str(folder), str(service.port))
+    process = fork_command(*arguments, environ=os.environ, module="tests.contracts.delivery_child")
     service.sender = process
     try:
         yield process
     finally:
-        process.kill()
-        process.wait()
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(60) is not None
 
 
 async def test_f03_a_sender_killed_between_send_and_receipt_loses_and_doubles_nothing(
@@ -66,7 +67,7 @@ async def test_f03_a_sender_killed_between_send_and_receipt_loses_and_doubles_no
         service.kills = MESSAGES
         for number in range(MESSAGES):
             with sender(service, store_url, data_dir) as process:
-                await until(f"the sender is killed, time {number + 1}", lambda: process.poll() is not None)
+                await until(f"the sender is killed, time {number + 1}", lambda: process.wait(0) is not None)
         with sender(service, store_url, data_dir):
             await until("all is sent", lambda: _is_all_sent(store))
     answers = [text for text in service.read() if not text.startswith("*")]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from tests.blobs import damage_byte, packs_of, place_of
 from tests.conftest import OpenAnother
 from tests.contracts import blob_child
 from tests.contracts.test_e04_versions import turn_with
+from tests.forks import Fork, fork_command
 from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio
@@ -307,12 +307,9 @@ async def test_g02_nothing_is_written_when_there_is_nothing_to_collect(
 # --- processes ------------------------------------------------------------------------------------------
 
 
-def run_child(
-    url: str, folder: Path, part: str, moment: str = "", nth: int = 1, *more: str
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.contracts.blob_child", url, str(folder), part, moment, str(nth), *more]
-    )
+def run_child(url: str, folder: Path, part: str, moment: str = "", nth: int = 1, *more: str) -> Fork:
+    arguments = (url, str(folder), part, moment, str(nth), *more)
+    return fork_command(*arguments, environ=os.environ, module="tests.contracts.blob_child")
 
 
 @pytest.mark.parametrize("nth", [1, 2])
@@ -322,7 +319,7 @@ async def test_g02_a_process_killed_at_any_moment_loses_nothing_and_leaves_nothi
 ) -> None:
     child = run_child(store_url, data_dir, "life", moment, nth)
     with anyio.fail_after(300):
-        assert await anyio.to_thread.run_sync(child.wait) == KILLED
+        assert await child.wait_async() == KILLED
     async with open_store(store_url, data_dir=data_dir) as store:
         names = await blob_child.read_names(store)
         store.blobs.add_roots(blob_child.roots(store))
@@ -339,7 +336,7 @@ async def test_g02_a_process_killed_at_any_moment_leaves_nothing_in_object_stora
 ) -> None:
     child = run_child(store_url, data_dir, "life", moment, 2, files_url)
     with anyio.fail_after(300):
-        assert await anyio.to_thread.run_sync(child.wait) == KILLED
+        assert await child.wait_async() == KILLED
     settings = StoreSettings(files_url=files_url)
     async with open_store(store_url, data_dir=data_dir, settings=settings) as store:
         names = await blob_child.read_names(store)
@@ -361,7 +358,7 @@ async def test_g02_one_process_stores_while_another_collects(store_url: str, dat
         children = [run_child(store_url, data_dir, part) for part in ("store", "collect")]
         with anyio.fail_after(300):
             for child in children:
-                assert await anyio.to_thread.run_sync(child.wait) == 0
+                assert await child.wait_async() == 0
         names = await blob_child.read_names(store)
         assert len(names) == blob_child.KEPT
         for sha256 in names:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,6 +14,7 @@ from everturn.store import open_store
 from everturn.testing.harness import OWNER
 from tests.crash.delivery_work import MESSAGES, STORE, OutsidePlatform, Sent, serve
 from tests.crash.test_kill import DELIVERING, KILLED
+from tests.forks import run_command
 
 pytestmark = pytest.mark.anyio
 
@@ -24,10 +25,10 @@ async def test_f01_f03_a_killed_server_loses_no_message_and_doubles_no_answer_un
 ) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
-    arguments = [store_url, str(data_dir), str(outside), moment, "3"]
-    command = [sys.executable, "-m", "tests.crash.delivery_work", *arguments]
+    arguments = (store_url, str(data_dir), str(outside), moment, "3")
+    given: dict[str, Any] = {"environ": os.environ, "stdin": "", "timeout_s": 180}
     killed = await anyio.to_thread.run_sync(
-        lambda: subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        lambda: run_command(*arguments, **given, module="tests.crash.delivery_work")
     )
     assert killed.returncode == KILLED, killed.stderr
     async with open_store(store_url, data_dir=data_dir, settings=STORE) as store:

@@ -6,8 +6,7 @@ store passes is tried in a life through the store alone; all others in one with 
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tests.crash import engine_work, store_work
 from tests.crash.checking import After, all_sessions
 from tests.crash.child import run
 from tests.crash.notes import Note, notes_in, read_notes
+from tests.forks import run_command
 
 pytestmark = pytest.mark.anyio
 KILLED = 137
@@ -39,8 +39,7 @@ ELSEWHERE = SPOOLED | ARRIVING | DELIVERING | SCHEDULING
 def live_and_die(part: str, url: str, folder: Path, notes: Path, moment: Moment | None, nth: int) -> int:
     """Let a child live this part until the moment; return how it ended."""
     arguments = [part, url, str(folder), str(notes), moment or "", str(nth)]
-    command = [sys.executable, "-m", "tests.crash.child", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    done = run_command(*arguments, environ=os.environ, stdin="", timeout_s=180, module="tests.crash.child")
     assert done.returncode in (0, KILLED), done.stderr
     return done.returncode
 

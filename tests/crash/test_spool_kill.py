@@ -17,6 +17,7 @@ from everturn.store import open_store
 from everturn.testing import KillingProbe
 from everturn.testing.postgres_proxy import PostgresProxy
 from tests.acting import ME, append, new_session, start
+from tests.forks import open_command
 
 pytestmark = pytest.mark.anyio
 
@@ -41,11 +42,10 @@ async def test_spooled_events_of_a_killed_worker_arrive_once(
     moment: Moment, proxy: PostgresProxy, postgres_url: str, tmp_path: Path
 ) -> None:
     arguments = [proxy.address(postgres_url), str(tmp_path / "data"), moment]
-    command = [sys.executable, "-m", "tests.crash.test_spool_kill", *arguments]
     with anyio.fail_after(180):
-        async with await anyio.open_process(command, stderr=None) as child:
-            assert child.stdout is not None
-            assert child.stdin is not None
+        async with open_command(
+            *arguments, environ=os.environ, module="tests.crash.test_spool_kill"
+        ) as child:
             said = BufferedByteReceiveStream(child.stdout)
             session_id, turn_id = (await said.receive_until(b"\n", 200)).decode().split()
             proxy.go_away()
