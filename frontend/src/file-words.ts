@@ -22,6 +22,7 @@ export const fileWords = {
   tooLarge: (size: string) => `This file is too large to show here (${size}).`,
   fileGone: "This file is no longer there.",
   fileDamaged: "This version can't be read. Other versions are fine.",
+  cardDamaged: "Can't be read",
   versionDamaged: "One of the two versions can't be read, so they can't be compared.",
   filesNotSaved: "Files can't be saved right now. Reading still works.",
   showAll: "All",

@@ -516,6 +516,7 @@ const english = {
   projectStays: "Files in this folder stay as they are.",
   filesWillChange: (count: number) => (count === 1 ? "1 file will change" : `${count} files will change`),
   restoredWords: { added: "comes back", changed: "as before", deleted: "removed" },
+  movedMeanwhile: "The session has changed meanwhile. Nothing was done.",
   filesChangedMeanwhile: "Files have changed meanwhile. This is how it stands now.",
   conflictCount: (at: number, count: number) => (count === 1 ? "1 conflict" : `Conflict ${at} of ${count}`),
   conflictIn: (path: string) => `Conflict in ${path}`,

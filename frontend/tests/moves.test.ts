@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import { Problem } from "../src/api/client";
-import { Moves, type FilesPlan, type MoveFiles } from "../src/app/moves.svelte";
+import { Moves, isOver, type FilesPlan, type MoveFiles } from "../src/app/moves.svelte";
 import type { OpenSession } from "../src/app/open-session.svelte";
 import { emptyTurn } from "../src/state/items";
 
@@ -69,6 +69,16 @@ describe("moves through the history", () => {
     moves.decide(null);
     expect(await moved).toBe(false);
     expect(session.done).toEqual([]);
+  });
+
+  it("are over when the turn was undone meanwhile, or another one follows it", () => {
+    const undo = { action: "undo" as const, opened, turnId: "trn_2" };
+    const retry = { action: "retry" as const, opened, turnId: "trn_1" };
+    expect([isOver(undo), isOver(retry)]).toEqual([false, false]);
+    session.last = session.conversation.turns[0] as typeof session.last;
+    expect(isOver(undo)).toBe(true);
+    session.conversation.turns = [];
+    expect(isOver(retry)).toBe(true);
   });
 
   it("asks again if a file has changed while the user was asked, or just before", async () => {

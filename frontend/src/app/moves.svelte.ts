@@ -118,6 +118,13 @@ export class Moves {
   }
 }
 
+/** What the user is asked about no longer holds: the turn was undone meanwhile, or another one follows it. */
+export function isOver({ action, opened, turnId }: Pick<PendingMove, "action" | "opened" | "turnId">): boolean {
+  if (action === "undo") return opened.last?.id !== turnId;
+  if (action === "redo" || action === "select") return false;
+  return !opened.conversation?.turns.some((turn) => turn.id === turnId);
+}
+
 function remember({ action, opened, turnId }: Move): void {
   if (action === "undo" && turnId) opened.undone.push(turnId);
   else if (action === "redo") opened.undone.pop();
