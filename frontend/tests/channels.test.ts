@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { Api } from "../src/api/client";
 import type { Account, UndecidedPart } from "../src/api/types";
-import { Channels, shownCode } from "../src/app/channels.svelte";
+import { Channels, chatLink, shownCode } from "../src/app/channels.svelte";
 import { sourceOf } from "../src/state/items";
 import { platformName } from "../src/text/platforms";
 
@@ -83,11 +83,15 @@ describe("channels", () => {
     const [first] = channels.accounts;
     expect(await channels.check(first!)).toBe("@bot");
     await channels.setEnabled(first!, false);
+    await channels.replaceSecrets(first!, { token: "new" });
+    await channels.setRole(first!, "42 x", "member");
     await channels.removePerson(first!, "42 x");
     await channels.remove(first!);
     expect(asked.map(({ method, path }) => `${method} ${path}`)).toEqual([
       "POST /api/gateway/telegram/test",
       "PATCH /api/gateway/telegram",
+      "PATCH /api/gateway/telegram",
+      "PATCH /api/gateway/telegram/people?sender=42+x",
       "DELETE /api/gateway/telegram/people?sender=42+x",
       "DELETE /api/gateway/telegram",
     ]);
@@ -101,6 +105,14 @@ describe("a message from a chat", () => {
     expect(sourceOf(message)).toEqual(source);
     expect(sourceOf({ ...message, parts: [{ type: "text", text: "hello" }] })).toBeNull();
     expect(sourceOf(null)).toBeNull();
+  });
+});
+
+describe("a pairing code", () => {
+  it("is brought along by a link to a chat of Telegram", () => {
+    const code = { code: "K7QM-42XD", link: "https://t.me/helper_bot" };
+    expect(chatLink("telegram", code)).toBe("https://t.me/helper_bot?start=K7QM-42XD");
+    expect([chatLink("discord", code), chatLink("telegram", { code: "K7QM-42XD" })]).toEqual(["https://t.me/helper_bot", ""]);
   });
 });
 

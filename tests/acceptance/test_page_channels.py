@@ -38,6 +38,11 @@ private_addresses = ["127.0.0.1:{port}"]
 """
 
 
+async def role_of_ada(house: House, role: str) -> bool:
+    [person] = (await house.api("GET", "api/gateway/bot"))["people"]
+    return person["role"] == role
+
+
 async def post(house: House, message_id: str, text: str) -> None:
     """What a program on the other side sends."""
     body = msgspec.json.encode({"text": text, "chat": "deploys", "sender": "ci-robot"})
@@ -59,7 +64,9 @@ async def test_a_webhook_is_watched_and_connected_and_its_messages_are_sent_agai
             card = page.get_by_role("region", name="ci", exact=True)
             await expect(card).to_contain_text("Connected")
             await expect(card).to_contain_text("set up in config.toml")
-            await expect(card.get_by_label("Menu of ci")).to_have_count(0)
+            await card.get_by_label("Menu of ci").click()
+            await expect(page.get_by_role("menuitem")).to_have_text(["Replace secret"])
+            await page.keyboard.press("Escape")
 
             # A message that the other side refuses waits for a person.
             receiver.refuse()
@@ -109,17 +116,30 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
         )
         async with open_house(data_dir) as house:
             house.provider.on("ran?", ["It ran at 02:00."])
-            await house.api("PATCH", "api/gateway/bot", json={"secrets": {"token": TOKEN}})
             page = await house.open()
             await page.goto(f"{house.url}#/settings/channels")
             card = page.get_by_role("region", name="bot", exact=True)
+
+            # Without a token it does not try to connect, and asks for one.
+            await expect(card.locator(".state")).to_have_text("Not connected")
+            await card.get_by_role("button", name="Enter token").click()
+            await card.get_by_label("Token", exact=True).fill("123:wrong")
+            await card.get_by_role("button", name="Save").click()
+            await expect(card.get_by_role("alert").first).to_contain_text("Nothing was changed.")
+            await card.get_by_label("Token", exact=True).fill(TOKEN)
+            await card.get_by_role("button", name="Save").click()
             await expect(card).to_contain_text("helper_bot")
 
             # The sender of the code is paired, and the page notices it.
             await page.get_by_role("button", name="Pairing code").click()
             await expect(page.locator(".livec")).to_contain_text("Waiting for your message.")
+            await expect(page.get_by_label("QR code of the link to the chat")).to_be_visible()
             telegram.say(await page.locator(".codeb").inner_text())
             await expect(page.locator(".livec")).to_contain_text("Paired with Ada")
+            await page.get_by_label("Role of Ada Lovelace").select_option("Member")
+            await expect(page.get_by_label("Role of Ada Lovelace")).to_have_value("member")
+            await page.get_by_label("Role of Ada Lovelace").select_option("Owner")
+            await until("the role is stored", lambda: role_of_ada(house, "owner"))
             await expect(page.get_by_label("Remove Ada Lovelace")).to_be_visible()
 
             # Telegram took the answer, and the connection ended before it said so.

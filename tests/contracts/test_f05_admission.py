@@ -9,7 +9,7 @@ import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import ChatKind, ChatPlace, RemoteFile, SenderRole, Update
-from everturn.domain.errors import Denied, NotFound
+from everturn.domain.errors import Denied, Invalid, NotFound
 from everturn.domain.gateway import Gateway, Person
 from everturn.domain.messages import Attachment, Message, Source, Text
 from everturn.domain.store_values import Submission, WhenBusy
@@ -104,6 +104,22 @@ async def test_f05_a_person_who_was_removed_is_a_stranger_at_once(store: Store, 
         assert (await gateway.account(ACCOUNT)).health.strangers == 1
         with pytest.raises(NotFound):
             await gateway.remove_person(ACCOUNT, "ada")
+
+
+async def test_f05_a_paired_person_can_be_given_another_role(store: Store, data_dir: Path) -> None:
+    platforms = Platforms()
+    async with talking(store, data_dir, platforms) as (_, gateway):
+        platform = await connected(platforms)
+        code = await gateway.pair(ACCOUNT, SenderRole.MEMBER)
+        platform.say("u1", code.code, sender="ada")
+        await until("ada is paired", lambda: _people(gateway))
+        changed = await gateway.change_role(ACCOUNT, "ada", SenderRole.OWNER)
+        assert (changed,) == await _people(gateway)
+        assert (changed.id, changed.role) == ("ada", SenderRole.OWNER)
+        with pytest.raises(NotFound):
+            await gateway.change_role(ACCOUNT, "eve", SenderRole.OWNER)
+        with pytest.raises(Invalid):
+            await gateway.change_role(ACCOUNT, "ada", SenderRole.GUEST)
 
 
 async def test_f05_in_a_group_only_messages_to_the_agent_are_rows(store: Store, data_dir: Path) -> None:

@@ -75,6 +75,10 @@ export interface components {
             strangers?: number;
             /** @default  */
             worker?: string;
+            /** @default null */
+            seen_at?: number | null;
+            /** @default false */
+            is_stale?: boolean;
         };
         /**
          * AccountOrigin

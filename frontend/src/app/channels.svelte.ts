@@ -62,6 +62,12 @@ export class Channels {
     await this.read();
   }
 
+  /** Nothing is stored unless the platform accepts them. */
+  async replaceSecrets(account: Account, secrets: Record<string, string>): Promise<void> {
+    await this.api.patch(this.path(account), { body: { secrets } });
+    await this.read();
+  }
+
   async remove(account: Account): Promise<void> {
     await this.api.delete(this.path(account));
     await this.read();
@@ -76,6 +82,14 @@ export class Channels {
 
   pair(account: string, role: Role): Promise<PairingCode> {
     return this.api.post(`api/gateway/${account}/pair`, { body: { role } });
+  }
+
+  async setRole(account: Account, sender: string, role: Role): Promise<void> {
+    try {
+      await this.api.patch(`${this.path(account)}/people`, { query: { sender }, body: { role } });
+    } finally {
+      await this.read();
+    }
   }
 
   async removePerson(account: Account, sender: string): Promise<void> {
@@ -103,6 +117,11 @@ export class Channels {
   private path(account: Account): string {
     return `api/gateway/${account.name}`;
   }
+}
+
+/** Where the account is found. A link of Telegram brings the code along: the chat opens, and its first tap sends it. */
+export function chatLink(platform: string, { link = "", code }: Pick<PairingCode, "link" | "code">): string {
+  return link && platform === "telegram" ? `${link}?start=${shownCode(code)}` : link;
 }
 
 /** Eight characters are easier to type in two halves. */

@@ -71,6 +71,8 @@ def _state(wanted: WantedAccount, health: AccountHealth | None) -> str:
         return AccountState.OFF
     if health is None:
         return "not served yet"
+    if health.is_stale and health.seen_at is not None:
+        return time.strftime("not served, last seen %m-%d %H:%M", _local(health.seen_at))
     since = "" if health.since is None else time.strftime(" since %m-%d %H:%M", _local(health.since))
     return f"{health.state}{since}"
 

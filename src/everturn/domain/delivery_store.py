@@ -97,6 +97,10 @@ class AccountLeases(Protocol):
         """
         ...
 
+    async def holder(self, account: str) -> str | None:
+        """The living worker that has the lease."""
+        ...
+
     async def release(self, lease: AccountLease) -> None:
         """Give the lease up. Parts that were being sent become unknown."""
         ...

@@ -98,6 +98,8 @@ class AccountHealth(msgspec.Struct, frozen=True):
     error_at: int | None = None
     strangers: int = 0  # messages from senders who are not allowed, since the account was started
     worker: str = ""
+    seen_at: int | None = None  # when another server, which serves it, last wrote this
+    is_stale: bool = False  # that server seems to have stopped, and no other has taken over yet
 
 
 class AccountFigures(msgspec.Struct, frozen=True):
@@ -202,6 +204,10 @@ class Gateway(Protocol):
 
     async def pair(self, name: str, role: SenderRole) -> PairingCode:
         """A new code, in place of an earlier one. Raises NotFound, Invalid."""
+        ...
+
+    async def change_role(self, name: str, sender: str, role: SenderRole) -> Person:
+        """Give a sender who was paired another role. Raises NotFound, Invalid."""
         ...
 
     async def remove_person(self, name: str, sender: str) -> None:

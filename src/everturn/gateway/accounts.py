@@ -24,6 +24,7 @@ from everturn.domain.gateway import (
     AccountSetup,
     AccountState,
     PairingCode,
+    Person,
     PlatformForm,
     TakesHooks,
 )
@@ -35,6 +36,7 @@ from everturn.gateway.running import RunningAccount, RunningServices
 
 _log = logging.getLogger("everturn.gateway")
 _LOOK_S: Final = 5.0  # how often to look for changes that other processes made
+_SEEN_MS: Final = 20_000  # how often health that stays the same is written
 
 
 class GatewayAccounts:
@@ -44,7 +46,7 @@ class GatewayAccounts:
         self._services = services
         self._book: AccountBook = services.book
         self._running: dict[str, RunningAccount] = {}
-        self._written: dict[str, AccountHealth] = {}
+        self._written: dict[str, tuple[AccountHealth, int]] = {}  # and when
         self._changing = anyio.Lock()
         self._look = Bell(services.book.clock)
         self._is_stopping = False
@@ -125,8 +127,13 @@ class GatewayAccounts:
         identity = None if running is None else running.identity
         return msgspec.structs.replace(code, link=identity.link if identity else "")
 
+    async def change_role(self, name: str, sender: str, role: SenderRole) -> Person:
+        async with self._changing:  # a person who is removed meanwhile must not come back
+            return await self._book.change_role(name, sender, role)
+
     async def remove_person(self, name: str, sender: str) -> None:
-        await self._book.remove_person(name, sender)
+        async with self._changing:
+            await self._book.remove_person(name, sender)
 
     async def take_hook(self, name: str, headers: Mapping[str, str], body: bytes) -> None:
         running = self._running.get(name)
@@ -193,9 +200,12 @@ class GatewayAccounts:
             self._group.start_soon(running.run, name=f"account {name}")
 
     async def _write_health(self) -> None:
-        """Let other servers know about the accounts that are served here, when something has changed."""
+        """Let other servers know about the accounts that are served here, when something has changed. Now and
+        then also when nothing has: so they know how old it is, should this server stop."""
+        now = self._book.clock.now_ms()
         for name, running in list(self._running.items()):
             health = msgspec.structs.replace(running.health(), strangers=0)
-            if running.is_serving and health != self._written.get(name):
+            before, written_at = self._written.get(name, (None, 0))
+            if running.is_serving and (health != before or now - written_at >= _SEEN_MS):
                 await self._book.write_health(name, health)
-                self._written[name] = health
+                self._written[name] = health, now

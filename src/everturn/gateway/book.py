@@ -42,6 +42,7 @@ _log = logging.getLogger("everturn.gateway")
 KIND: Final = "gateway"  # of the records, and of the secrets: gateway/<account>/<name>
 _HEALTH: Final = "gateway_health"  # records by account, written by the server that serves it
 _IDENTIFY_S: Final = 30.0
+_STALE_MS: Final = 60_000  # several times as long as the server that serves an account waits between writes
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
@@ -110,12 +111,18 @@ class AccountBook:
         return await delivery.figures(name, since_ms=self.clock.now_ms() - _DAY_MS)
 
     async def read_health(self, name: str) -> AccountHealth | None:
-        """As the server that serves the account has written it last."""
+        """As the server that serves the account, or has served it, has written it last."""
         stored = await self._records.get(self.owner, _HEALTH, name)
-        return None if stored is None else msgspec.convert(stored, AccountHealth)
+        if stored is None:
+            return None
+        health = msgspec.convert(stored, AccountHealth)
+        is_old = health.seen_at is not None and self.clock.now_ms() - health.seen_at > _STALE_MS
+        holder = await self._services.store.delivery.leases.holder(name)
+        return msgspec.structs.replace(health, is_stale=is_old or holder != health.worker)
 
     async def write_health(self, name: str, health: AccountHealth) -> None:
-        await self._records.put(self.owner, _HEALTH, name, msgspec.to_builtins(health))
+        seen = msgspec.structs.replace(health, seen_at=self.clock.now_ms())
+        await self._records.put(self.owner, _HEALTH, name, msgspec.to_builtins(seen))
 
     # --- changing ------------------------------------------------------------------------------------
 
@@ -173,13 +180,22 @@ class AccountBook:
         return await self._identify(name, await self.get(name))
 
     async def pair(self, name: str, role: SenderRole) -> PairingCode:
-        if role not in (SenderRole.OWNER, SenderRole.MEMBER):
-            raise Invalid(f"A pairing code cannot give the role {role}.", hint="Use owner or member.")
+        _check_role(role)
         await self.get(name)
         return await self.pairing.make(name, role)
 
     async def people_of(self, name: str) -> list[Person]:
         return (await self.people.all()).get(name, [])
+
+    async def change_role(self, name: str, sender: str, role: SenderRole) -> Person:
+        _check_role(role)
+        await self.get(name)
+        person = await self.people.find(name, sender)
+        if person is None:
+            raise NotFound("paired sender", sender[:80])
+        changed = msgspec.structs.replace(person, role=role)
+        await self.people.put(name, changed)
+        return changed
 
     async def remove_person(self, name: str, sender: str) -> None:
         await self.get(name)
@@ -250,6 +266,11 @@ class AccountBook:
     def _stored_secrets(self, account: str) -> dict[str, str]:
         names = ((name.partition("/"), secret) for name, secret in self._services.secrets.find(KIND).items())
         return {own: secret.reveal() for (owner, _, own), secret in names if owner == account}
+
+
+def _check_role(role: SenderRole) -> None:
+    if role not in (SenderRole.OWNER, SenderRole.MEMBER):
+        raise Invalid(f"A person cannot be given the role {role}.", hint="Use owner or member.")
 
 
 def _busy(why: str) -> PlatformBusy:

@@ -33,5 +33,8 @@ class People:
     def record_of(self, account: str, sender: str) -> RecordName:
         return RecordName(self._owner, KIND, f"{account}/{sender}")
 
+    async def put(self, account: str, person: Person) -> None:
+        await self._records.put(self._owner, KIND, f"{account}/{person.id}", msgspec.to_builtins(person))
+
     async def remove(self, account: str, sender: str) -> bool:
         return await self._records.delete(self._owner, KIND, f"{account}/{sender}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import MappingProxyType, ModuleType
@@ -20,8 +20,19 @@ from everturn.domain.settings import settings_of
 
 # Packages register their own platforms in this group: NAME = "module", as in the table below.
 GROUP: Final = "everturn.platforms"
+# The secrets of each built-in platform, as its module says: a missing one is found before the module's
+# library is imported, which may take seconds.
+_BUILT_IN_SECRETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "telegram": ("token",),
+        "slack": ("bot_token", "app_token"),
+        "discord": ("token",),
+        "mail": ("password",),
+        "webhook": ("secret",),
+    }
+)
 _BUILT_IN: Mapping[str, str] = MappingProxyType(
-    {name: f"everturn.gateway.{name}" for name in ("telegram", "slack", "discord", "mail", "webhook")}
+    {name: f"everturn.gateway.{name}" for name in _BUILT_IN_SECRETS}
 )
 
 
@@ -46,12 +57,7 @@ class PlatformKind(msgspec.Struct, frozen=True):
     ) -> Platform:
         """Raises Invalid for wrong options and missing secrets."""
         settings = self.read_options(setup)
-        missing = [name for name in self.secrets if not secrets.get(name)]
-        if missing:
-            raise Invalid(
-                f"The account {account} has no {' and no '.join(missing)}.",
-                hint=f"Set it on the page, or with 'everturn gateway secret {account} {missing[0]}'.",
-            )
+        refuse_missing_secrets(account, self.secrets, secrets)
         return self.make(account, settings, {name: secrets[name] for name in self.secrets}, clock)
 
     def refuse_config_only(self, setup: AccountSetup) -> None:
@@ -101,6 +107,21 @@ class PlatformKind(msgspec.Struct, frozen=True):
             raise Invalid(
                 f"A setting of the {self.name} account is wrong: {error}.", hint="Correct it."
             ) from error
+
+
+def secrets_of(platform: str) -> tuple[str, ...]:
+    """The secrets of a built-in platform, without importing it; none for others."""
+    return _BUILT_IN_SECRETS.get(platform, ())
+
+
+def refuse_missing_secrets(account: str, needed: Sequence[str], secrets: Mapping[str, str]) -> None:
+    """Raises Invalid."""
+    missing = [name for name in needed if not secrets.get(name)]
+    if missing:
+        raise Invalid(
+            f"The account {account} has no {' and no '.join(missing)}.",
+            hint=f"Set it on the page, or with 'everturn gateway secret {account} {missing[0]}'.",
+        )
 
 
 FindPlatform = Callable[[str], PlatformKind]

@@ -18,7 +18,7 @@ from everturn.domain.platform import Identity, Platform
 from everturn.domain.redaction import redacted
 from everturn.gateway.admission import Admissions
 from everturn.gateway.book import AccountBook, WantedAccount
-from everturn.gateway.platforms import PlatformKind
+from everturn.gateway.platforms import PlatformKind, refuse_missing_secrets, secrets_of
 
 _log = logging.getLogger("everturn.gateway")
 _STEADY_MS: Final = 10_000  # receiving for so long after an error means that it is over
@@ -93,6 +93,7 @@ class RunningAccount:
         setup, services = self.wanted.setup, self._services
         if self.wanted.origin is AccountOrigin.CONFIG:
             await services.book.readmit(self.name)
+        refuse_missing_secrets(self.name, secrets_of(setup.platform), self.wanted.secrets)
         self.kind = await services.book.find_platform(setup.platform)  # tells which secrets it needs
         _, platform = await services.book.make_platform(self.name, self.wanted)
         admissions = Admissions(self.name, setup, self.kind.default_role, services.book)
@@ -145,7 +146,8 @@ class RunningAccount:
 
     def secrets(self) -> dict[str, bool]:
         """The secrets that it needs, and whether they are set."""
-        names = self.wanted.secrets if self.kind is None else self.kind.secrets
+        built_in = secrets_of(self.wanted.setup.platform)
+        names = self.kind.secrets if self.kind is not None else built_in or self.wanted.secrets
         return {name: bool(self.wanted.secrets.get(name)) for name in names}
 
     def health(self) -> AccountHealth:

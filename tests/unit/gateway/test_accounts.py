@@ -10,11 +10,15 @@ import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import PlatformBusy
-from everturn.domain.gateway import AccountSetup
-from everturn.store import Store
+from everturn.domain.gateway import AccountHealth, AccountSetup, AccountState
+from everturn.gateway import AccountBook, BookServices
+from everturn.gateway.platforms import PlatformKind
+from everturn.store import SecretsFile, Store
 from everturn.testing import Say
+from everturn.testing.clock import FakeClock
+from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.waiting import within
-from tests.gateways import ACCOUNT, Platforms, talking
+from tests.gateways import ACCOUNT, TOKENS, Platforms, running_gateway, talking
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -64,3 +68,50 @@ async def test_an_account_that_was_removed_can_be_added_again_and_sends_nothing_
         await until("the new account answers", lambda: bool(second.arrived))
         assert second.texts() == ["new"]
     assert first.arrived == []
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite"], indirect=True)
+async def test_an_account_without_its_token_fails_before_its_library_is_imported(
+    store: Store, tmp_path: Path
+) -> None:
+    class Unfindable(Platforms):
+        def find(self, name: str) -> PlatformKind:
+            raise AssertionError("the library was imported")
+
+    setup = AccountSetup(platform="telegram")
+    async with (
+        open_harness(store, clock=SystemClock()) as harness,
+        running_gateway(harness, tmp_path, Unfindable(), {ACCOUNT: setup}, {}) as gateway,
+    ):
+        with within("the account was looked at"):
+            while (account := await gateway.account(ACCOUNT)).health.state is not AccountState.FAILING:
+                await anyio.sleep(0.01)
+    assert account.secrets == {"token": False}
+    assert "has no token" in account.health.error
+
+
+async def test_the_health_that_a_stopped_server_left_is_marked_with_its_age(
+    store: Store, tmp_path: Path
+) -> None:
+    clock = FakeClock()
+    services = BookServices(store, SecretsFile(tmp_path), TOKENS, clock, OWNER, Platforms().find)
+    book = AccountBook({ACCOUNT: AccountSetup(platform="fake")}, services)
+    await store.workers.register("w1")
+    lease = await store.delivery.leases.take(ACCOUNT, "w1")
+    assert lease is not None
+    written_at = clock.now_ms()
+    await book.write_health(ACCOUNT, AccountHealth(AccountState.CONNECTED, written_at, worker="w1"))
+
+    served = await book.read_health(ACCOUNT)
+    assert served is not None
+    assert (served.is_stale, served.seen_at) == (False, written_at)
+    await clock.advance(61)
+    late = await book.read_health(ACCOUNT)
+    assert late is not None
+    assert (late.is_stale, late.seen_at) == (True, written_at)
+    # Written again by the same server, which then gives the account up.
+    await book.write_health(ACCOUNT, AccountHealth(AccountState.CONNECTED, written_at, worker="w1"))
+    await store.delivery.leases.release(lease)
+    released = await book.read_health(ACCOUNT)
+    assert released is not None
+    assert released.is_stale

@@ -12,7 +12,7 @@ import pytest
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid
 from everturn.domain.gateway import AccountSetup
-from everturn.gateway.platforms import PlatformKind, find_platform, platform_names
+from everturn.gateway.platforms import PlatformKind, find_platform, platform_names, secrets_of
 from everturn.store import Store
 from everturn.testing import Say
 from everturn.testing.harness import open_harness
@@ -102,7 +102,8 @@ def test_a_package_that_is_no_platform_is_refused_with_a_reason(
 
 
 def test_every_built_in_platform_describes_its_settings() -> None:
-    for name in ("slack", "mail"):
+    for name in ("slack", "mail", "telegram", "discord", "webhook"):
         kind = find_platform(name)
+        assert kind.secrets == secrets_of(name)
         described = {option.name for option in kind.form().options}
         assert described == set(kind.settings.__struct_fields__)

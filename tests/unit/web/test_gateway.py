@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.gateway import AccountSetup
+from everturn.domain.delivery import SenderRole
+from everturn.domain.gateway import AccountSetup, Person
+from everturn.gateway.people import People
 from everturn.store import SecretsFile, Store
-from everturn.testing.harness import open_harness
+from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.web_server import Running, run_web
 from tests.delivering import claim_parts, lease_of, receive, send_to
 from tests.gateways import Platforms, running_gateway
@@ -145,6 +147,18 @@ async def test_testing_tells_who_the_account_is_and_pairing_gives_a_code(
         assert len(code["code"]) == 9
         assert code["role"] == "member"
     assert audit_of(data_dir) == [("gateway.code", "main: member")]
+
+
+async def test_a_paired_person_gets_another_role(store: Store, data_dir: Path) -> None:
+    async with serving(store, data_dir, Platforms()) as web:
+        people = People(store.records, OWNER)
+        await people.put("main", Person("a/b c", SenderRole.MEMBER, "Ada"))
+        url, who = "/api/gateway/main/people", {"sender": "a/b c"}
+        changed = await web.http.patch(url, params=who, json={"role": "owner"})
+        assert (changed.status_code, changed.json()["role"]) == (200, "owner")
+        assert (await web.http.get("/api/gateway/main")).json()["people"][0]["role"] == "owner"
+        assert (await web.http.patch(url, params=who, json={"role": "guest"})).status_code == 422
+    assert audit_of(data_dir) == [("gateway.role", "main: a/b c: owner")]
 
 
 async def test_a_person_decides_about_a_message_that_was_not_delivered(store: Store, data_dir: Path) -> None:

@@ -25,6 +25,10 @@ class AccountLeases:
             return None
         return await self._db.write(_take, account, worker)
 
+    async def holder(self, account: str) -> str | None:
+        found = await self._db.read(_look, account)
+        return found.worker if found is not None and found.is_alive else None
+
     async def release(self, lease: AccountLease) -> None:
         await self._db.write(_release, lease)
 

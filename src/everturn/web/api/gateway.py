@@ -16,6 +16,7 @@ from everturn.domain.gateway import (
     AccountSetup,
     Gateway,
     PairingCode,
+    Person,
     PlatformForm,
 )
 from everturn.domain.json_types import JsonObject
@@ -88,7 +89,11 @@ class MakeCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: Literal["owner", "member"] = "owner"
 
 
-class RemovePerson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ChangePerson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    role: Literal["owner", "member"]
+
+
+class OnePerson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sender: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
@@ -201,13 +206,25 @@ class GatewayApi:
                 errors=(e.NotFound,),
             ),
             Endpoint(
+                method="PATCH",
+                path="/api/gateway/{account}/people",
+                run=self.change_person,
+                summary="Give a sender who was paired another role.",
+                tag=tag,
+                scope=Scope.ADMIN,
+                query=OnePerson,
+                body=ChangePerson,
+                answer=Person,
+                errors=(e.NotFound,),
+            ),
+            Endpoint(
                 method="DELETE",
                 path="/api/gateway/{account}/people",
                 run=self.remove_person,
                 summary="Remove a sender who was paired.",
                 tag=tag,
                 scope=Scope.ADMIN,
-                query=RemovePerson,
+                query=OnePerson,
                 status=204,
                 errors=(e.NotFound,),
             ),
@@ -290,7 +307,13 @@ class GatewayApi:
         await self._audit.note("gateway.code", call.caller, f"{name}: {role}")
         return code
 
-    async def remove_person(self, call: ApiCall[RemovePerson, Nothing]) -> None:
+    async def change_person(self, call: ApiCall[OnePerson, ChangePerson]) -> Person:
+        name, sender, role = call.path["account"], call.query.sender, SenderRole(call.body.role)
+        changed = await self._gateway.change_role(name, sender, role)
+        await self._audit.note("gateway.role", call.caller, f"{name}: {sender}: {role}")
+        return changed
+
+    async def remove_person(self, call: ApiCall[OnePerson, Nothing]) -> None:
         name, sender = call.path["account"], call.query.sender
         await self._gateway.remove_person(name, sender)
         await self._audit.note("gateway.unpaired", call.caller, f"{name}: {sender}")
