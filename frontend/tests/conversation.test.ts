@@ -38,9 +38,23 @@ describe("a conversation", () => {
     expect(now.turns[0]!.items).toMatchObject([{ kind: "text", text: "Hello", isLive: true }]);
   });
 
+  it("knows what became of an answer in each chat", () => {
+    const reply = { chat_id: "cht_1", account: "bot", platform: "telegram", title: "Ada", state: "unknown" as const, at: 5, parts: ["prt_1"] };
+    const start = open(session, page([message("trn_1", "hi")], [{ ...row("trn_1"), replies: [{ ...reply, state: "waiting" }] }]));
+    const unknown = apply(start, event(11, null, { kind: "reply.unknown", turn_id: "trn_1", reply }));
+    expect([start, unknown].map((now) => now.turns[0]!.replies.map((one) => one.state))).toEqual([["waiting"], ["unknown"]]);
+    const sent = all(
+      unknown,
+      event(12, null, { kind: "reply.sent", turn_id: "trn_1", reply: { ...reply, state: "sent", parts: [] } }),
+      event(13, null, { kind: "reply.sent", turn_id: "trn_1", reply: { ...reply, chat_id: "cht_2", state: "sent" } }),
+      event(14, null, { kind: "reply.sent", turn_id: "trn_other", reply }),
+    );
+    expect(sent.turns[0]!.replies.map((one) => [one.chat_id, one.state])).toEqual([["cht_1", "sent"], ["cht_2", "sent"]]);
+  });
+
   it("passes over kinds and fields of a newer server and keeps its place", () => {
     const start = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { position: 1, replay_from: 1 }));
-    const newer = { kind: "reply.sent", paths: ["a.txt"] } as unknown as Payload;
+    const newer = { kind: "weather.changed", paths: ["a.txt"] } as unknown as Payload;
     const now = all(
       start,
       event(2, "trn_1", { kind: "text.delta", step: 1, text: "Hel", colour: "red" } as Payload),

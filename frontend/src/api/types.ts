@@ -52,6 +52,7 @@ export type SavedFile = Schemas["SavedFile"];
 export type Accounts = Schemas["Accounts"];
 export type Account = Schemas["Account"];
 export type UndecidedPart = Schemas["UndecidedPart"];
+export type ReplyDelivery = Schemas["ReplyDelivery"];
 export type PairingCode = Schemas["PairingCode"];
 export type PlatformForm = Schemas["PlatformForm"];
 export type Trouble = Schemas["Trouble"];

@@ -1,5 +1,5 @@
 import { Api, Away, Problem, freshKey } from "../api/client";
-import type { Accepted, Message, MessagesPage, Queue, Session, SessionEvent, TakenBack, Turn } from "../api/types";
+import type { Accepted, Message, MessagesPage, Queue, ReplyDelivery, Session, SessionEvent, TakenBack, Turn } from "../api/types";
 import { readText, writeText } from "../keep/disk";
 import type { LocalFile, Unsent } from "../keep/unsent";
 import * as conv from "../state/conversation";
@@ -336,6 +336,13 @@ export class OpenSession {
       return {};
     }
   }
+  /** Of an answer that may not have arrived: send it again, or take it as arrived. */
+  async decideDelivery(turn: TurnView, reply: ReplyDelivery, how: "resend" | "arrived"): Promise<void> {
+    for (const part of reply.parts ?? []) await this.api.post(`api/gateway/parts/${part}/${how}`);
+    const state = how === "resend" ? "waiting" : "sent";
+    if (this.conversation) this.conversation = conv.delivered(this.conversation, turn.id, { ...reply, state, parts: [], at: Date.now() });
+  }
+
   clear(): Promise<void> {
     return this.move("clear");
   }

@@ -1,6 +1,6 @@
 /** A session on the screen: a pure function of the pages that were read and the events that followed. */
 
-import type { Message, MessagesPage, SessionEvent, Turn } from "../api/types";
+import type { Message, MessagesPage, ReplyDelivery, SessionEvent, Turn } from "../api/types";
 import { emptyTurn, isActive, isEnded, type TurnView } from "./items";
 import { feed } from "./live";
 import { describe, settle } from "./settled";
@@ -111,9 +111,19 @@ export function apply(conversation: Conversation, event: SessionEvent): Conversa
     return { ...next, version: payload.version, isStale: next.isStale || !isHarmless(payload.what) };
   }
   if (payload.kind === "snapshot") return { ...next, isStale: true };
+  if (payload.kind === "reply.sent" || payload.kind === "reply.unknown") return delivered(next, payload.turn_id, payload.reply);
   if (!event.turn_id) return next;
   if (payload.kind === "turn.accepted") return accepted(next, event, payload.message, payload.place ?? 0);
   return fed(next, event, event.turn_id);
+}
+
+/** What became of a turn's answer in one chat. */
+export function delivered(conversation: Conversation, turnId: string, reply: ReplyDelivery): Conversation {
+  const turns = conversation.turns.map((turn) => {
+    if (turn.id !== turnId) return turn;
+    return { ...turn, replies: [...turn.replies.filter((known) => known.chat_id !== reply.chat_id), reply] };
+  });
+  return { ...conversation, turns };
 }
 
 /** Names and settings change nothing in the transcript. */

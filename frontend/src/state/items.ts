@@ -1,6 +1,6 @@
 /** What a turn looks like to a reader: items on a rail, in the order in which they happened. */
 
-import type { AttachmentPart, Bar, Failure, FilesInDoubt, FileChanges, Message, MessageSource, Outcome, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
+import type { AttachmentPart, Bar, Failure, FilesInDoubt, FileChanges, Message, MessageSource, Outcome, ReplyDelivery, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
 
 export interface ThoughtItem {
   kind: "thought";
@@ -162,6 +162,8 @@ export interface TurnView {
   siblingIds: string[];
   /** What it did to the workspace's files, all its steps together; null: nothing. */
   files: FileChanges | null;
+  /** The chats that its answer goes to, and how far it has come. */
+  replies: readonly ReplyDelivery[];
   parentId: string | null | undefined;
   model: string;
   finish: string;
@@ -191,6 +193,7 @@ export function emptyTurn(id: string, at: number): TurnView {
     siblings: 1,
     siblingIds: [],
     files: null,
+    replies: [],
     parentId: undefined,
     model: "",
     finish: "",

@@ -24,10 +24,12 @@ const unchanged = (turn: TurnView): TurnView => turn;
 
 /** Every kind that the server's description names: one that is missing does not compile. */
 const handlers: { [K in Kind]: Handler<K> } = {
-  // These three are for the conversation.
+  // These are for the conversation.
   "turn.accepted": unchanged,
   "session.changed": unchanged,
   snapshot: unchanged,
+  "reply.sent": unchanged,
+  "reply.unknown": unchanged,
   "turn.started": (turn, _payload, at) => ({ ...turn, state: "running", startedAt: turn.startedAt ?? at }),
   "step.started": stepStarted,
   "text.delta": textDelta,
@@ -42,8 +44,6 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "files.changed": filesChanged,
   "files.restored": unchanged,
   "files.moved": unchanged,
-  "reply.sent": unchanged,
-  "reply.unknown": unchanged,
   "approval.requested": approvalRequested,
   "approval.resolved": approvalResolved,
   "question.asked": questionAsked,

@@ -22,6 +22,7 @@ export function describe(view: TurnView, turn: Turn): TurnView {
     siblings: turn.siblings ?? 1,
     siblingIds: turn.sibling_ids ?? [],
     files: turn.files ?? view.files,
+    replies: turn.replies ?? view.replies,
     parentId: turn.parent_id ?? null,
     model: turn.model ?? view.model,
   };
