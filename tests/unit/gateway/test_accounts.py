@@ -53,7 +53,8 @@ async def test_an_account_that_was_removed_can_be_added_again_and_sends_nothing_
     platforms, setup = Platforms(), AccountSetup(platform="fake", allow=("ada",))
     async with talking(store, tmp_path, platforms, Say("old"), Say("new")) as (_, gateway):
         await gateway.add("bot", setup, {"token": "one"})
-        await until("the account is served", lambda: "bot" in platforms.made)
+        # The one that was only asked who it is comes first, and is closed when the account has been added.
+        await until("the account is served", lambda: not platforms.made["bot"].is_closed)
         first = platforms.made["bot"]
         first.failures = [PlatformBusy("It is down.", after_s=3_600)]
         first.say("u1", "good morning")
@@ -62,7 +63,7 @@ async def test_an_account_that_was_removed_can_be_added_again_and_sends_nothing_
         await until("the platform is closed", lambda: first.is_closed)
         assert (await store.delivery.figures("bot", since_ms=0)).waiting == 0
         await gateway.add("bot", setup, {"token": "two"})
-        await until("the new account is served", lambda: platforms.made["bot"] is not first)
+        await until("the new account is served", lambda: not platforms.made["bot"].is_closed)
         second = platforms.made["bot"]
         second.say("u1", "hello")  # the same id: the new account knows nothing of the old one
         await until("the new account answers", lambda: bool(second.arrived))
