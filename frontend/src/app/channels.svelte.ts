@@ -2,6 +2,9 @@ import { explain, type Api } from "../api/client";
 import type { Account, Accounts, PairingCode, PlatformForm, UndecidedPart } from "../api/types";
 import { words } from "../words";
 
+/** The server loads the platform's library first, which can take a while, and then asks the platform. */
+const askingMs = 90_000;
+
 export type Role = "owner" | "member";
 
 /** What a new account is made of. */
@@ -48,11 +51,11 @@ export class Channels {
   }
 
   form(platform: string): Promise<PlatformForm> {
-    return this.api.get(`api/gateway/platforms/${encodeURIComponent(platform)}`);
+    return this.api.get(`api/gateway/platforms/${encodeURIComponent(platform)}`, { timeoutMs: askingMs });
   }
 
   async add(account: NewAccount): Promise<Account> {
-    const added = await this.api.post<Account>("api/gateway", { body: account });
+    const added = await this.api.post<Account>("api/gateway", { body: account, timeoutMs: askingMs });
     await this.read();
     return added;
   }
@@ -64,7 +67,7 @@ export class Channels {
 
   /** Nothing is stored unless the platform accepts them. */
   async replaceSecrets(account: Account, secrets: Record<string, string>): Promise<void> {
-    await this.api.patch(this.path(account), { body: { secrets } });
+    await this.api.patch(this.path(account), { body: { secrets }, timeoutMs: askingMs });
     await this.read();
   }
 
@@ -75,7 +78,7 @@ export class Channels {
 
   /** Who the account is, as its platform says. */
   async check(account: Account): Promise<string> {
-    const found = await this.api.post<{ name: string }>(`${this.path(account)}/test`);
+    const found = await this.api.post<{ name: string }>(`${this.path(account)}/test`, { timeoutMs: askingMs });
     await this.read();
     return found.name;
   }
