@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from everturn.agent import Agent, AgentMemory, EverturnError, Tool, ToolCall, ToolResult, tool
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Imported on first use: a program that only reads the version, and the command line's help, start faster.
     if name in __all__:
         from everturn import agent

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -318,7 +318,7 @@ class _Reader:
             what = f"is wrong: {error.message.rstrip('.')}"
             raise self._wrong(("files", "url"), what, error.hint) from error
 
-    def convert(self, kind: type[T], section: str, table: JsonObject, **filled_in: Any) -> T:
+    def convert(self, kind: type[T], section: str, table: JsonObject, **filled_in: object) -> T:
         self._refuse_unknown(kind, (section,), table)
         try:
             return msgspec.convert({**table, **filled_in}, kind, dec_hook=_decode)
@@ -352,7 +352,7 @@ class _Reader:
         return f"{where}: {'.'.join(key)}"
 
 
-def _decode(kind: type[Any], value: Any) -> Any:
+def _decode(kind: type, value: Json) -> object:
     if kind is Path:
         return Path(value)
     raise NotImplementedError(f"settings of type {kind}")

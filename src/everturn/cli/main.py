@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
 
 import click
 
@@ -57,7 +56,7 @@ def everturn() -> None:
     """A self-hosted AI agent that never loses a turn."""
 
 
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: list[str] | None = None) -> object:
     """Run a command; errors of ours are printed with what to do, and give exit code 1."""
     from everturn.cli.common import keep_memory_private, report_errors
 

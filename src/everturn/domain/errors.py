@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
+
+from everturn.domain.json_types import Json
 
 
 class Remedy(StrEnum):
@@ -33,7 +35,7 @@ class EverturnError(Exception):
     remedy: Remedy | None = None
 
     def __init__(
-        self, message: str, hint: str | None = None, *, remedy: Remedy | None = None, **facts: Any
+        self, message: str, hint: str | None = None, *, remedy: Remedy | None = None, **facts: Json
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -456,7 +458,7 @@ class ModelTrouble(EverturnError):
     is_transient: ClassVar[bool] = False
 
     def __init__(
-        self, message: str, hint: str | None = None, retry_after_s: float | None = None, **facts: Any
+        self, message: str, hint: str | None = None, retry_after_s: float | None = None, **facts: Json
     ) -> None:
         super().__init__(message, hint, **facts)
         self.retry_after_s = retry_after_s

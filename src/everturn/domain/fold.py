@@ -375,7 +375,7 @@ class Fold:
             self._close_bar(key, stopped, BarState.UNKNOWN if is_call else BarState.ABANDONED)
         self._bars.append(Bar(BarKind.DOWN, payload.reason, stopped, event.at))
 
-    def _on_turn_ended(self, payload: Any, event: ev.Event) -> None:
+    def _on_turn_ended(self, payload: ev.Payload, event: ev.Event) -> None:
         for key in list(self._open_bars):
             self._close_bar(key, event.at, BarState.UNKNOWN if key in self._calls else BarState.ABANDONED)
 
@@ -510,6 +510,7 @@ _CUT_SHORT = frozenset({FinishReason.LENGTH, FinishReason.FILTERED})
 # Events that only a worker that continues the turn writes.
 _WORK = frozenset({"step.started", "step.abandoned", "tool.started", "tool.finished"})
 
+# ``Any``: each handler takes the payload of its own kind of event.
 _Handler = Callable[[Fold, Any, ev.Event], None]
 
 _HANDLERS: dict[type[ev.Payload], _Handler] = {

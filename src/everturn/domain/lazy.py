@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
 
 
-def lazy_names(package: str) -> Callable[[str], Any]:
+def lazy_names(package: str) -> Callable[[str], object]:
     """The ``__getattr__`` of a package that imports its names under ``if TYPE_CHECKING:`` only.
 
     Type checkers read these imports as they are. Here they say which module has which name, so that no
@@ -31,7 +30,7 @@ def lazy_names(package: str) -> Callable[[str], Any]:
             for alias in node.names
         }
 
-    def find(name: str) -> Any:
+    def find(name: str) -> object:
         # ``import`` itself asks for names with underscores, such as __path__, of which none is ours.
         module = None if name.startswith("_") else places().get(name)
         if module is None:

@@ -11,12 +11,15 @@ from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
+# A type as a value, unions and ``list[X]`` included: Python has no type for those.
+TypeForm = Any
+
 
 class Setting(msgspec.Struct, frozen=True):
     """One setting. ``name`` includes inner tables, as in ``cache.agents_max``."""
 
     name: str
-    type: Any  # an annotation: a class, a union or a generic alias
+    type: TypeForm
     default: object  # msgspec.NODEFAULT if a value is required
     about: str
 
@@ -31,7 +34,7 @@ def default_of(kind: type[msgspec.Struct], name: str) -> object:
     return next(setting.default for setting in _walk(kind, "") if setting.name == name)
 
 
-def inner_struct(annotation: Any) -> type[msgspec.Struct] | None:
+def inner_struct(annotation: object) -> type[msgspec.Struct] | None:
     """The struct that an annotation names; None if it names something else."""
     bare = _split(annotation)[0]
     return bare if isinstance(bare, type) and issubclass(bare, msgspec.Struct) else None
@@ -50,7 +53,7 @@ def _walk(kind: type[msgspec.Struct], prefix: str) -> Iterator[Setting]:
         yield Setting(prefix + field.name, annotation, default, about)
 
 
-def _split(annotation: Any) -> tuple[Any, str]:
+def _split(annotation: object) -> tuple[object, str]:
     """The annotation without its metadata, and the description in the metadata."""
     if get_origin(annotation) is not Annotated:
         return annotation, ""

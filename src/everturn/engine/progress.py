@@ -177,6 +177,7 @@ class TurnProgress:
             self._last_call = None
 
 
+# ``Any``: each handler takes the payload of its own kind of event.
 _Handler = Callable[[TurnProgress, Any, int], None]
 
 _HANDLERS: dict[type, _Handler] = {

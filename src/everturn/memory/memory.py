@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -28,6 +28,7 @@ from everturn.memory.providers import Providers
 from everturn.memory.settings import MemorySettings
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _log = logging.getLogger("everturn.memory")
 _SEGMENTS_MAX = 200  # per ``commit_session``; the rest is committed next time
@@ -211,10 +212,12 @@ class Memory(Commits):
             what = f"commit of {owing.session_id}"
             rounds.record(owing, await self._log_store_errors(what, act, owing.owner, owing.session_id))
 
-    async def _log_store_errors(self, what: str, act: Callable[..., Awaitable[T]], *args: Any) -> T | None:
+    async def _log_store_errors(
+        self, what: str, act: Callable[P, Awaitable[T]], *args: P.args, **named: P.kwargs
+    ) -> T | None:
         """The result of ``act``; None, and a log line, if the store cannot be reached."""
         try:
-            result = await act(*args)
+            result = await act(*args, **named)
         except EverturnError as error:
             self.trouble = error.message
             _log.warning("memory, %s: %s", what, error.message)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -18,6 +18,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Abilities
 from everturn.models.selection import can_chat
 
+T = TypeVar("T")
 _CONNECT_TIMEOUT_S = 0.3
 _ANSWER_TIMEOUT_S = 2.0
 _OLLAMA_CONTEXT_TOKENS = 4096  # what it uses unless told otherwise, whatever the model could
@@ -75,7 +76,7 @@ class Discovery:
             return await self._ollama_abilities(model) if model in known else None
         return known.get(model)
 
-    async def _get(self, address: str, kind: Any) -> Any:
+    async def _get(self, address: str, kind: type[T]) -> T:
         response = await self._client.get(address, timeout=_ANSWER_TIMEOUT_S)
         response.raise_for_status()
         return msgspec.json.decode(response.content, type=kind)

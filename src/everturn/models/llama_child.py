@@ -32,7 +32,8 @@ def main() -> None:
 
 
 def _serve(settings: dict[str, Any]) -> Any:
-    xllamacpp: Any = importlib.import_module("xllamacpp")  # an extra, without types
+    """``Any``: the settings come as JSON, and the extra has no types."""
+    xllamacpp: Any = importlib.import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
     params.hostnames = ["127.0.0.1"]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
 import ssl
 import urllib.request
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import httpcore2
 import httpx2
@@ -98,8 +99,8 @@ class _Pool:
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any, pool: _Pool) -> None:
-        self._stream: AsyncIterable[bytes] = stream
+    def __init__(self, stream: Iterable[bytes] | AsyncIterable[bytes], pool: _Pool) -> None:
+        self._stream = cast(AsyncIterable[bytes], stream)  # of the asynchronous pool
         self._pool: _Pool | None = pool
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -135,7 +136,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
         port: int,
         timeout: float | None = None,  # noqa: ASYNC109 - the interface's
         local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
         loop = asyncio.get_running_loop()
         local = (local_address, 0) if local_address else None
@@ -324,7 +325,7 @@ class Stream(httpcore2.AsyncNetworkStream):
         self._pipe.use(transport)
         return Stream(transport, self._pipe)
 
-    def get_extra_info(self, info: str) -> Any:
+    def get_extra_info(self, info: str) -> Any:  # as in httpcore: what it is depends on ``info``
         if info == "is_readable":
             # Called before an idle connection is reused. Check the socket too: the peer may have closed it a
             # moment ago, before the loop has noticed.
@@ -336,7 +337,7 @@ class Stream(httpcore2.AsyncNetworkStream):
         return self._transport.get_extra_info(info)
 
 
-def _is_readable(sock: Any) -> bool:
+def _is_readable(sock: socket.socket | None) -> bool:
     if sock is None or sock.fileno() < 0:
         return True
     if hasattr(select, "poll"):

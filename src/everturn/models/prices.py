@@ -18,6 +18,9 @@ import msgspec
 
 from everturn.domain.turns import Usage
 
+# ``Any``: the package is loaded when it is first needed, and its types with it.
+_Data = Any
+
 
 class PriceFacts(msgspec.Struct, frozen=True):
     """What is publicly known about a model. Prices are dollars per million tokens."""
@@ -31,8 +34,8 @@ class Prices:
     def __init__(self, package: str = "genai_prices") -> None:
         self._package = package
         self._lock = anyio.Lock()
-        self._snapshot: Any = None
-        self._module: Any = None
+        self._snapshot: _Data = None
+        self._module: _Data = None
         self._is_loaded = False
 
     async def cost(self, base_url: str, model: str, usage: Usage, written_tokens: int = 0) -> float | None:
@@ -65,15 +68,15 @@ class Prices:
             lambda: {model: _facts(self._lookup(base_url, model)) for model in models}
         )
 
-    async def _find(self, base_url: str, model: str) -> tuple[Any, Any] | None:
+    async def _find(self, base_url: str, model: str) -> tuple[_Data, _Data] | None:
         await self._load()
         return self._lookup(base_url, model)
 
-    def _lookup(self, base_url: str, model: str) -> tuple[Any, Any] | None:
+    def _lookup(self, base_url: str, model: str) -> tuple[_Data, _Data] | None:
         if self._snapshot is None:
             return None
         try:
-            found: tuple[Any, Any] = self._snapshot.find_provider_model(model, None, None, base_url)
+            found: tuple[_Data, _Data] = self._snapshot.find_provider_model(model, None, None, base_url)
         except LookupError:
             return None
         return found
@@ -85,7 +88,7 @@ class Prices:
                 self._module, self._snapshot = await anyio.to_thread.run_sync(_import, self._package)
 
 
-def _import(package: str) -> tuple[Any, Any]:
+def _import(package: str) -> tuple[_Data, _Data]:
     try:
         module = importlib.import_module(package)
         snapshots = importlib.import_module(f"{package}.data_snapshot")
@@ -94,7 +97,7 @@ def _import(package: str) -> tuple[Any, Any]:
     return module, snapshots.get_snapshot()
 
 
-def _facts(found: tuple[Any, Any] | None) -> PriceFacts:
+def _facts(found: tuple[_Data, _Data] | None) -> PriceFacts:
     if found is None:
         return PriceFacts()
     prices = found[1].get_prices(datetime.datetime.now(tz=datetime.UTC))
@@ -102,7 +105,7 @@ def _facts(found: tuple[Any, Any] | None) -> PriceFacts:
     return PriceFacts(window, _per_million(prices, "input"), _per_million(prices, "output"))
 
 
-def _per_million(prices: Any, side: str) -> float | None:
+def _per_million(prices: _Data, side: str) -> float | None:
     price = getattr(prices, f"{side}_mtok", None)
     base = getattr(price, "base", price)  # where the price has steps, the first
     return None if base is None else float(base)

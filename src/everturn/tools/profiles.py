@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -19,6 +19,7 @@ from everturn.tools.policy.hosts import HostPattern
 Mebibytes = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
 Processes = Annotated[int, msgspec.Meta(ge=4, le=1_000_000)]  # the sandbox itself is two or three
 
+T = TypeVar("T")
 DEFAULT = "default"
 POCKET = "pocket"
 GUEST = "guest"
@@ -293,7 +294,7 @@ class _Reader:
                 raise self.wrong((name, key), "is not a good name", "letters, digits and hyphens")
         return list(section.items())
 
-    def convert(self, kind: type[Any], section: str, name: str, table: JsonObject) -> Any:
+    def convert(self, kind: type[T], section: str, name: str, table: JsonObject) -> T:
         if "name" in table and table["name"] != name:
             raise self.wrong((section, name, "name"), "must not be given: it is the table's name")
         try:

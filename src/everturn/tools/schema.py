@@ -15,6 +15,7 @@ import msgspec
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
+from everturn.domain.settings import TypeForm
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement
 
@@ -28,7 +29,7 @@ class ToolFailed(Exception):
 class Arguments:
     """The arguments of a function: schema for the model, checked values for the call."""
 
-    def __init__(self, function: Callable[..., Any], *, skip: int) -> None:
+    def __init__(self, function: Callable[..., object], *, skip: int) -> None:
         hints = get_type_hints(function, include_extras=True)
         parameters = list(inspect.signature(function).parameters.values())[skip:]
         fields: list[Json] = []
@@ -89,6 +90,7 @@ class Action:
     async def run(self, call: ToolCall, emit: Emit) -> Answer:
         return await _answer(self.name, self._arguments, call, lambda given: self.act(call, emit, **given))
 
+    # ``Any``: each tool has arguments of its own, which ``Arguments`` reads and checks.
     async def act(self, *args: Any, **kwargs: Any) -> Answer:
         raise NotImplementedError
 
@@ -96,6 +98,7 @@ class Action:
 class FunctionTool:
     """A coroutine function as a tool; made by ``tool``. The policy asks before each new kind of call."""
 
+    # ``Any``: the options are the fields of ``ToolSpec``.
     def __init__(self, function: Callable[..., Awaitable[Answer | str]], **options: Any) -> None:
         self._function = function
         self._arguments = Arguments(function, skip=0)
@@ -144,7 +147,7 @@ def failure(text: str, display: Json = None) -> ToolResult:
     return ToolResult(text=text, outcome=Outcome.ERROR, display=display)
 
 
-def _described_hint(hint: Any) -> Any:
+def _described_hint(hint: TypeForm) -> TypeForm:
     """``Annotated[int, "words"]`` as msgspec wants it; a ``msgspec.Meta`` beside it is kept."""
     if not hasattr(hint, "__metadata__"):
         return hint
@@ -158,7 +161,7 @@ def _inline_references(schema: JsonObject) -> JsonObject:
     """The schema without references: some models and servers do not follow them."""
     definitions = schema.pop("$defs", {})
 
-    def walk(node: Any) -> Any:
+    def walk(node: Json) -> Json:
         if isinstance(node, list):
             return [walk(item) for item in node]
         if not isinstance(node, dict):

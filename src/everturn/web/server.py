@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import uvicorn
@@ -236,22 +236,25 @@ class _Server(uvicorn.Server):
 class _Protocol(HttpToolsProtocol):
     """Bounds what uvicorn leaves open: how long a request's head may take and how large it may be."""
 
+    # ``Any``: what uvicorn gives a protocol is its own affair.
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        app: Any = self.config.app
-        settings: WebSettings = app.settings
+        settings = self._web.settings
         self._head_bytes_max = settings.head_bytes_max
         self._head_timeout_s = settings.head_timeout_s
         self._head_bytes = 0
         self._is_owner = False
         self._head_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def _web(self) -> Web:
+        return cast(Web, self.config.app)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # asyncio gives this protocol a Transport
         super().connection_made(transport)
         # Now, not at the first request: a client that has sent all it has to say may have closed its half.
-        app: Any = self.config.app
         peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        self._is_owner = bool(peer and own) and app.is_owner(peer[:2], own[:2])
+        self._is_owner = bool(peer and own) and self._web.is_owner(peer[:2], own[:2])
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 import anyio.to_thread
 import msgspec
@@ -20,6 +20,9 @@ from everturn.domain.media import RAW, SNIFF_BYTES, safe_name, sniff_media_type
 from everturn.web.http.asgi import Receive
 from everturn.web.http.problems import BadRequest, BodyTooLarge, NotJson
 from everturn.web.http.routing import pieces_of
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 FORM = "multipart/form-data"
 _FLUSH_BYTES = 1_000_000
@@ -121,7 +124,7 @@ class _Form:
         self._parts = 0
         self.is_complete = False
 
-    def callbacks(self) -> Any:
+    def callbacks(self) -> MultipartCallbacks:
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._on_field,

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+_JsonObject = dict[str, Any]  # as it was decoded; this program imports nothing of ours
 _LINE_CHARS_MAX = 500
 _FILE_BYTES_MAX = 32 * 1024 * 1024
 _BINARY_PROBE_BYTES = 8192
@@ -244,7 +245,7 @@ def display_path(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-def search(request: dict[str, Any], root: int) -> dict[str, Any]:
+def search(request: _JsonObject, root: int) -> _JsonObject:
     flags = re.IGNORECASE if request["ignore_case"] else 0
     source = re.escape(request["pattern"]) if request["literal"] else request["pattern"]
     pattern = re.compile(source, flags)
@@ -264,9 +265,9 @@ def search(request: dict[str, Any], root: int) -> dict[str, Any]:
     return {"files": files, "is_cut": False}
 
 
-def list_files(request: dict[str, Any], root: int) -> dict[str, Any]:
+def list_files(request: _JsonObject, root: int) -> _JsonObject:
     globs = glob_filter(request["globs"])
-    entries: list[dict[str, Any]] = []
+    entries: list[_JsonObject] = []
     for path, found, _ in Walk(root, request["everything"]).files(request["path"], request["depth"]):
         is_folder = stat.S_ISDIR(found.st_mode)
         if globs and (is_folder or not is_wanted(path, globs)):

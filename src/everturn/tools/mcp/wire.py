@@ -31,9 +31,11 @@ _REFUSED_AT_THE_TOP = frozenset({"allOf", "anyOf", "enum", "not", "oneOf"})
 _NOISE_LINES_MAX = 1000  # that are no messages, in the life of a server
 _OUTPUT_BYTES_MAX = 48_000
 
-# The SDK's messages, which pass through unseen.
-_Sender = MemoryObjectSendStream[Any]
-_Receiver = MemoryObjectReceiveStream[Any]
+# ``Any``: the SDK's messages pass through unseen, and each block of an answer is asked for its kind.
+_SdkMessage = Any
+_SdkBlock = Any
+_Sender = MemoryObjectSendStream[_SdkMessage]
+_Receiver = MemoryObjectReceiveStream[_SdkMessage]
 
 
 class SdkTool(Protocol):
@@ -48,7 +50,7 @@ class SdkPage(Protocol):
 
 
 class SdkAnswer(Protocol):
-    content: Sequence[Any]  # blocks of many kinds; each is asked for its kind
+    content: Sequence[_SdkBlock]
     structured_content: object
     is_error: bool
 
@@ -83,8 +85,8 @@ async def load_sdk() -> Sdk:
 @asynccontextmanager
 async def transport(child: Child, errors: Capture) -> AsyncIterator[tuple[_Receiver, _Sender]]:
     """The process's pipes as the SDK's pair of streams, one JSON message per line."""
-    to_session, from_server = anyio.create_memory_object_stream[Any](0)
-    to_server, from_session = anyio.create_memory_object_stream[Any](0)
+    to_session, from_server = anyio.create_memory_object_stream[_SdkMessage](0)
+    to_server, from_session = anyio.create_memory_object_stream[_SdkMessage](0)
     async with anyio.create_task_group() as group:
         group.start_soon(_pump_out, child, to_session, name="mcp stdout")
         group.start_soon(_pump_in, child, from_session, name="mcp stdin")
@@ -191,7 +193,7 @@ def result_of(answer: SdkAnswer) -> ToolResult:
     )
 
 
-def _block(block: Any) -> str:
+def _block(block: _SdkBlock) -> str:
     if block.type == "text":
         return str(block.text)
     if block.type == "resource" and hasattr(block.resource, "text"):

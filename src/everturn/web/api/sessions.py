@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from everturn.domain import errors as e
 from everturn.domain.messages import Message
 from everturn.domain.sessions import NewSession, Page, Session, SessionFilter, SessionPatch
+from everturn.domain.settings import TypeForm
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Request, RetriedTurn
 from everturn.domain.turns import Turn
@@ -33,6 +34,8 @@ from everturn.web.http.routing import (
 from everturn.web.preferences import ModelName, PreferencesOf
 
 T = TypeVar("T")
+B = TypeVar("B")
+_Run = Callable[[ApiCall[Nothing, B]], Awaitable[object]]
 
 KEY_CHARS_MAX = 200
 Title = Annotated[str, Meta(max_length=200)]
@@ -269,8 +272,13 @@ class SessionsApi:
 
     def _moves(self, one: str, tag: str) -> list[AnyEndpoint]:
         def move(
-            name: str, run: Any, summary: str, answer: Any, body: Any = Nothing, status: int = 200
-        ) -> Any:
+            name: str,
+            run: _Run[B],
+            summary: str,
+            answer: TypeForm,
+            body: type[B],
+            status: int = 200,
+        ) -> AnyEndpoint:
             return Endpoint(
                 method="POST",
                 path=f"{one}/{name}",

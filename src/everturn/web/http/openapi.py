@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from everturn import __version__
 from everturn.domain.errors import EverturnError, Invalid, InvalidId, Limit, Overloaded
 from everturn.domain.json_types import Json, JsonObject
+from everturn.domain.settings import TypeForm
 from everturn.web.access.errors import ScopeMissing, SignInNeeded
 from everturn.web.http import problems as p
-from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, Nothing, TypeForm
+from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, Nothing
 
 _REF = "#/components/schemas/{name}"
 _TAGS = {
@@ -54,7 +54,7 @@ _HEADERS = {
 }
 
 
-def document(endpoints: Iterable[AnyEndpoint], *, base_path: str, extra: tuple[Any, ...]) -> JsonObject:
+def document(endpoints: Iterable[AnyEndpoint], *, base_path: str, extra: tuple[TypeForm, ...]) -> JsonObject:
     """``extra``: types that no endpoint returns but clients need, such as the event union."""
     listed = list(endpoints)
     schemas, components = _schemas(listed, extra)
@@ -84,7 +84,7 @@ def document(endpoints: Iterable[AnyEndpoint], *, base_path: str, extra: tuple[A
 
 
 def _schemas(
-    endpoints: list[AnyEndpoint], extra: tuple[Any, ...]
+    endpoints: list[AnyEndpoint], extra: tuple[TypeForm, ...]
 ) -> tuple[dict[TypeForm, JsonObject], JsonObject]:
     kinds: list[TypeForm] = [p.Problem, *extra]
     for endpoint in endpoints:
@@ -247,7 +247,7 @@ def _responses(endpoint: AnyEndpoint, schemas: dict[TypeForm, JsonObject]) -> Js
     return responses
 
 
-def _success(endpoint: AnyEndpoint, kind: Any, schemas: dict[TypeForm, JsonObject]) -> JsonObject:
+def _success(endpoint: AnyEndpoint, kind: TypeForm, schemas: dict[TypeForm, JsonObject]) -> JsonObject:
     if endpoint.contents and kind is None:
         found = {media: {"schema": _content(one, schemas)} for media, one in endpoint.contents.items()}
         return {"description": "The content.", "content": found}

@@ -14,6 +14,7 @@ import msgspec
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.gateway import ACCOUNT_NAME
 from everturn.domain.ids import check_id
+from everturn.domain.settings import TypeForm
 from everturn.web.access import identity
 from everturn.web.access.visitor import Visitor
 from everturn.web.http.asgi import Receive, Scope, Send
@@ -28,9 +29,6 @@ from everturn.web.http.problems import (
 
 Q = TypeVar("Q")
 B = TypeVar("B")
-
-# A type as a value, unions and ``list[X]`` included: Python has no type for those.
-TypeForm = Any
 
 JSON = "application/json"
 EVENT_STREAM = "text/event-stream"
