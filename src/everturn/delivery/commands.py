@@ -246,7 +246,7 @@ HELP = """Send a message, and it is answered here. Commands:
 `/approve` `/deny` what waits for you
 `/model` `/profile` of this session
 `/memory` what is remembered
-`/status` how it is going"""
+`/status` what the agent is doing"""
 
 
 def _request(received: Received) -> Request:

@@ -162,7 +162,7 @@ class Intake:
                 attachments.append(stored.id)
             else:
                 text += f"\n(The file {safe_name(file.name)} is missing: {stored})"
-        # What an owner forwards was written by somebody else.
+        # What an owner forwards was written by another person.
         is_trusted = update.role is SenderRole.OWNER and not update.forwarded_from
         sender = update.forwarded_from or update.sender_name or update.sender
         return Submission(

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """``unreachable``: it runs on a machine that does not answer. ``lost``: nobody will know how it ended."""
+    """``unreachable``: it runs on a machine that does not answer. ``lost``: how it ended is not known."""
 
     RUNNING = "running"
     ENDED = "ended"

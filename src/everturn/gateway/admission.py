@@ -50,7 +50,7 @@ class Admissions:
         person = await self._book.people.find(self._account, update.sender)
         known = self._known_role(update.sender, person) or self._default_role
         if update.role is SenderRole.GUEST:
-            # What they wrote stays in the sessions of a guest, whoever they are now.
+            # What they wrote as a guest stays in the guest's sessions, whatever their role is now.
             return SenderRole.GUEST if known is not None or self._setup.guests else None
         return SenderRole.MEMBER if update.role is SenderRole.MEMBER and known else known
 

@@ -297,7 +297,7 @@ def _write_all(file: int, data: bytes) -> None:
 def main() -> None:
     folder = sys.argv[1]
     if os.fork():
-        os._exit(0)  # so that the job is nobody's child: no server has to wait for it
+        os._exit(0)  # so that the job has no parent of ours: no server has to wait for it
     answer = os.dup(1)
     os.set_inheritable(answer, False)
     log = os.open(os.path.join(folder, LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

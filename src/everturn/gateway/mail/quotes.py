@@ -1,5 +1,5 @@
 """The words that a person wrote themselves: without the mail that they answer, and without a signature; and
-whether they pass on a mail of somebody else."""
+whether they pass on another person's mail."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def lock_lease(tx: Tx, lease: AccountLease) -> Script[None]:
 
 
 def lock_lease_row(tx: Tx, account: str) -> Script[LeaseColumns]:
-    """Lock the account's lease, whoever has it. There must be a row."""
+    """Lock the account's lease, whichever worker has it. There must be a row."""
     if tx.dialect == "postgresql":
         yield q("lease_lock", account)
     return (yield from LEASE.only(account))

@@ -48,7 +48,7 @@ def _why_not_shown(given: str, data_folder: Path) -> str:
 def _why_not_written(given: str, data_folder: Path) -> str:
     """The same for a folder that it may write to.
 
-    Whoever writes to the home folder writes what the user's shell runs.
+    A program that can write to the home folder decides what the user's shell runs.
     """
     path = Path(_plain(given))
     if why := _why_not_shown(given, data_folder):
