@@ -166,6 +166,8 @@ const english = {
   youChanged: "You changed",
   approvalTimedOut: "Approval timed out",
   youAnswered: "You answered",
+  youSaved: "You saved",
+  moreFiles: (count: number) => `and ${count} more`,
   yourAnswer: "Your answer",
   orType: "or type an answer below",
   typeAnswer: "Type an answer",

@@ -12,9 +12,10 @@ from everturn.domain import events as ev
 from everturn.domain.asks import DoubtAnswer
 from everturn.domain.checkpoints import Cause, ChangeKind, Checkpoint
 from everturn.domain.errors import DiskFull
-from everturn.domain.messages import Outcome
+from everturn.domain.messages import Outcome, Role, SavedFiles
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import NewSession
+from everturn.domain.store_values import Request, RetriedTurn
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.domain.trees import Reason, decode_tree
 from everturn.domain.turns import TurnState
@@ -251,19 +252,81 @@ async def test_e01_the_index_goes_with_its_session(
     assert not list((tmp_path / "indexes").iterdir())
 
 
-async def test_e01_the_model_is_told_what_the_user_saved_since_the_last_turn(
+NOTE = "[Files that the user saved or changed since the last turn]\n<untrusted from='workspace'>\n"
+
+
+def texts_of(h: Harness, number: int) -> list[str]:
+    """What the user said, as the model was given it in its n-th call."""
+    said = [one for one in h.model.requests[number].messages if one.role is Role.USER]
+    return [one.text for one in said]
+
+
+async def save(h: Harness, session: Any, options: dict[str, Any], workspace: Path, text: str) -> Checkpoint:
+    (workspace / "made.txt").write_text(text)
+    made = await options["recorder"].save(await h.store.sessions.get(OWNER, session.id), workspace)
+    assert made is not None
+    assert made.cause is Cause.SAVED
+    return made
+
+
+async def test_e01_the_model_is_told_with_the_next_message_what_the_user_saved(
     store: Store, options: dict[str, Any], workspace: Path
 ) -> None:
-    idle = [CallTool("idle")]
-    async with open_harness(store, [WRITE], "done", idle, "done", idle, "done", **options) as h:
+    """Once, before the user's words, also if the turn calls no tool; later turns see the same history."""
+    async with open_harness(store, [WRITE], "done", "seen", "later", **options) as h:
         session = await h.new_session()
-        await h.run(session)
-        (workspace / "made.txt").write_text("saved by the user")
-        saved = await options["recorder"].save(await store.sessions.get(OWNER, session.id), workspace)
-        await h.run(session)
-        await h.run(session)
-        results = await payloads(h, session, ev.ToolFinished)
-    assert saved is not None
-    assert saved.cause is Cause.SAVED
-    note = "[Files that the user saved since the last turn: 'made.txt' (changed)]\n"
-    assert [result.text.startswith(note) for result in results] == [False, True, False]
+        await h.run(session, "write")
+        await save(h, session, options, workspace, "saved by the user")
+        await h.run(session, "look")
+        await h.run(session, "again")
+        assert texts_of(h, 2) == ["write", f"{NOTE}'made.txt' (changed)\n</untrusted>\nlook"]
+        assert texts_of(h, 3) == [*texts_of(h, 2), "again"]
+        assert (
+            h.model.requests[3].messages[: len(h.model.requests[2].messages)] == h.model.requests[2].messages
+        )
+        told = await payloads(h, session, ev.MessageAdded)
+    assert [part.total for one in told for part in one.message.parts if isinstance(part, SavedFiles)] == [1]
+
+
+async def test_e01_what_was_saved_before_the_first_turn_is_told_with_it(
+    store: Store, options: dict[str, Any], workspace: Path
+) -> None:
+    async with open_harness(store, "seen", **options) as h:
+        session = await h.new_session()
+        await save(h, session, options, workspace, "from the start")
+        await h.run(session, "look")
+        assert texts_of(h, 0) == [f"{NOTE}'made.txt' (added)\n</untrusted>\nlook"]
+
+
+async def test_e01_a_turn_that_is_asked_again_is_told_the_same(
+    store: Store, options: dict[str, Any], workspace: Path
+) -> None:
+    async with open_harness(store, "one", "two", "three", **options) as h:
+        session = await h.new_session()
+        await h.run(session, "hello")
+        await save(h, session, options, workspace, "saved")
+        turn = await h.run(session, "look")
+        again = await h.engine.retry(OWNER, session.id, RetriedTurn(turn.id), Request())
+        await h.settled(again.turn.id)
+        assert NOTE in texts_of(h, 2)[-1]
+        assert texts_of(h, 2) == texts_of(h, 1)
+
+
+async def test_e01_a_resumed_turn_is_told_what_it_was_told_before(
+    store: Store, probe: HoldingProbe, options: dict[str, Any], workspace: Path
+) -> None:
+    """What the user saves while the turn has no worker belongs to it, and is told with the next one."""
+    probe.hold(Moment.MODEL_CALLED)
+    async with crashing_harness(store, probe=probe, **options) as h:
+        session = await h.new_session()
+        await save(h, session, options, workspace, "saved")
+        accepted = await h.send(session, "look")
+        await probe.reached(Moment.MODEL_CALLED)
+        await save(h, session, options, workspace, "saved again")
+    probe.release_all()
+    async with open_harness(store, "seen", "later", **options) as h:
+        await h.settled(accepted.turn.id)
+        await h.run(session, "again")
+        first = f"{NOTE}'made.txt' (added)\n</untrusted>\nlook"
+        assert texts_of(h, 0) == [first]
+        assert texts_of(h, 1) == [first, f"{NOTE}'made.txt' (changed)\n</untrusted>\nagain"]

@@ -18,7 +18,7 @@ from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.checkpoints import ChangeKind, FileChange, LeftOut
 from everturn.domain.fold import fold
 from everturn.domain.ids import message_id
-from everturn.domain.messages import Call, Message, Outcome, Reasoning, Role, Summary, Text
+from everturn.domain.messages import Call, Message, Outcome, Reasoning, Role, SavedFiles, Summary, Text
 from everturn.domain.trees import Reason
 from everturn.domain.turns import (
     ClaimReason,
@@ -122,7 +122,18 @@ def _asked(text: str) -> Message:
 
 
 def cases() -> list[Case]:
-    return [*_answers(), *_calls(), *_decisions(), *_crashes(), *_doubts(), *_endings()]
+    return [*_answers(), *_calls(), *_decisions(), *_crashes(), *_doubts(), *_endings(), *_saves()]
+
+
+def _saves() -> list[Case]:
+    note = SavedFiles((FileChange("notes.txt", ChangeKind.CHANGED, 12),), 3)
+    saved = Message("msg_saved", "trn", Role.USER, (note,), START_MS)
+    return [
+        Case(
+            "an answer after the user saved files",
+            [*begun(), ev.MessageAdded(saved), *said(1, "Seen."), ev.TurnCompleted()],
+        )
+    ]
 
 
 def _answers() -> list[Case]:

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -23,15 +24,18 @@ from everturn.domain.asks import DoubtAnswer
 from everturn.domain.trees import hash_bytes
 from everturn.testing.ports import free_port
 from everturn.testing.wires import served
+from tests.forks import Output, Process, open_command
 from tests.soak.people import Lost, Server
-from tests.soak.soaking import run_server, server_environment
+from tests.soak.server import COLLECTED
+from tests.soak.soaking import server_environment
 from tests.soak.talker import Talker
 
 Files = dict[str, str]
 NAMES = ("a.txt", "b.txt", "src/a.py", "src/deep/b.py", "long.txt")
 ACTS = ("write", "write", "write", "save", "undo", "undo", "redo", "restore")
 SESSION_ACTS = 14  # then the next session; the last one is deleted
-PATIENCE_S = 300.0
+PATIENCE_S = 1_800.0  # for one act: a hang must end, a slow machine must not
+FINISH_S = 240.0  # to finish a restore: the server may be killed several times before it is done
 
 
 class SessionModel:
@@ -161,7 +165,7 @@ class Walker:
             answer = await self._server.ask("POST", f"{path}/{move}", json=body, headers=headers)
             if answer.status_code == 200:
                 return
-            if answer.json()["code"] != "stale_version":
+            if answer.status_code != 409 or answer.json()["code"] != "stale_version":
                 raise Lost(f"{move}: {answer.status_code} {answer.text[:300]}")
 
     async def _restore(self, model: SessionModel) -> None:
@@ -185,7 +189,7 @@ class Walker:
     async def _check(self, model: SessionModel, turns: list[str | None]) -> None:
         """The folder holds what the model has, and so do the versions of these turns."""
         folder = self._home / "workspaces" / model.id
-        with anyio.move_on_after(30):  # the server finishes a restore after its start
+        with anyio.move_on_after(FINISH_S):
             while _files_in(folder) != model.files:
                 await anyio.sleep(0.02)
         found = _files_in(folder)
@@ -213,7 +217,7 @@ class FileKills:
         kills: int,
         seed: int,
         walkers: int = 4,
-        life_s: float = 2.0,
+        life_s: float = 1.0,
         database_url: str = "",
     ) -> None:
         self._home = home
@@ -222,6 +226,7 @@ class FileKills:
         self._server: Server
         self._seeds = [seed * 1000 + number for number in range(walkers)]
         self.kills = 0
+        self.on_kill: Callable[[], None] = lambda: None
         self.cut: Counter[str] = Counter()  # what was going on when it was killed
         self.walkers: list[Walker] = []
 
@@ -248,16 +253,17 @@ class FileKills:
 
     async def _lives(self, server: Server, environ: dict[str, str], port: int) -> None:
         while True:
-            async with run_server(environ, port) as process:
+            async with _run_server(environ, port) as process:
                 server.up.set()
                 if self._is_over():
                     await anyio.sleep_forever()  # the last life: the walkers finish what they do
-                await anyio.sleep(self._choice.uniform(0.05, self._plan[1]))
+                await _until_used(process.pid, self._choice.uniform(0.02, self._plan[1]))
                 server.up = anyio.Event()
                 self.cut.update(walker.doing or "between" for walker in self.walkers)
                 process.kill()
                 await process.wait()
                 self.kills += 1
+                self.on_kill()
 
     @property
     def done(self) -> Counter[str]:
@@ -268,13 +274,50 @@ class FileKills:
         return sum(walker.strays for walker in self.walkers)
 
 
+@asynccontextmanager
+async def _run_server(environ: dict[str, str], port: int) -> AsyncIterator[Process]:
+    """A server that is ready. Forked, because importing it takes longer than most of its lives."""
+    command = open_command("--port", str(port), environ=environ, module="tests.soak.server")
+    async with command as process, anyio.create_task_group() as group:
+        text = b""
+        while b"is ready" not in text:
+            text += await process.stdout.receive()
+        group.start_soon(_drain, process.stdout)
+        yield process
+        group.cancel_scope.cancel()
+
+
+async def _drain(output: Output) -> None:
+    with suppress(anyio.EndOfStream):
+        while True:
+            await output.receive()
+
+
+async def _until_used(pid: int, seconds: float) -> None:
+    """Wait until the process has used this much CPU time from now on: on a busy machine it gets as far as on an
+    idle one."""
+    until = _used_s(pid) + seconds
+    while _used_s(pid) < until:
+        await anyio.sleep(0.01)
+
+
+def _used_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _hash(text: str) -> str:
     return hash_bytes(text.encode())
 
 
 def _files_in(folder: Path) -> Files:
-    found = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".everturn-")]
-    return {str(path.relative_to(folder)): path.read_text() for path in found}
+    """What is in the folder. The server may be replacing files: one that goes meanwhile is not there."""
+    found: Files = {}
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            if not path.name.startswith(".everturn-") and path.is_file():
+                found[str(path.relative_to(folder))] = path.read_text()
+    return found
 
 
 def _difference(wanted: Files, found: Files) -> str:
@@ -287,19 +330,39 @@ def count_files(home: Path) -> dict[str, int]:
     return dict(Counter(path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()))
 
 
+def count_collected(home: Path) -> tuple[int, int, int]:
+    """Blobs marked, blobs deleted and bytes of packs freed, in all lives of the server."""
+    path = home / COLLECTED
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = [[int(number) for number in line.split()] for line in lines]
+    marked, deleted, freed = (sum(row[column] for row in rows) for column in range(3))
+    return marked, deleted, freed
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 20))
+    parser.add_argument("--life", type=float, default=1.0, help="CPU seconds that the server lives at most")
     parser.add_argument("--database-url", default="")
     given = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="everturn-kills-"))
     print(f"Killing in {home} with seed {given.seed}.", flush=True)
-    kills = FileKills(home, kills=given.kills, seed=given.seed, database_url=given.database_url)
+    kills = FileKills(
+        home, kills=given.kills, seed=given.seed, life_s=given.life, database_url=given.database_url
+    )
+
+    def say() -> None:
+        if kills.kills % 20 == 0:
+            print(f"{kills.kills} kills, acts: {dict(kills.done)}", flush=True)
+
+    kills.on_kill = say
     anyio.run(kills.run)
     print(
         f"{kills.kills} kills, cut off: {dict(kills.cut)}, acts: {dict(kills.done)}; every file as it had to be."
     )
+    marked, deleted, freed = count_collected(home)
+    print(f"Collected: {marked} blobs marked, {deleted} deleted with {freed:,} bytes of packs.")
     print(
         f"Half-written files seen after a restart: {kills.strays}. Files in the data folder: {count_files(home)}"
     )

@@ -6,14 +6,21 @@ python -m tests.soak.server --port 8420
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from everturn.cli.main import main
+from everturn.cli.main import main as run_command
 from everturn.config import Config, read_config
+from everturn.domain.blobs import Collected, Roots
+from everturn.store.blobs.collector import Collector
 from everturn.store.blobs.files import Files
+
+COLLECTED: Final = "soak-collected"  # the file in the data folder that counts what was collected
 
 
 def read_short_times(*args: Any, **given: Any) -> Config:
@@ -25,11 +32,25 @@ def read_short_times(*args: Any, **given: Any) -> Config:
 
 
 def collect_soon() -> None:
-    """Bytes are collected after seconds instead of a day."""
+    """Bytes are collected after seconds instead of a day, and a file in the data folder counts them."""
     Files.sweep.__kwdefaults__.update(grace_ms=20_000, wait_ms=3_000)
+    run = Collector.run
+
+    async def counted(self: Collector, roots: Iterable[Roots]) -> Collected:
+        done = await run(self, roots)
+        if done.marked or done.deleted:
+            with Path(os.environ["EVERTURN_HOME"], COLLECTED).open("a") as file:
+                file.write(f"{done.marked} {done.deleted} {done.deleted_bytes}\n")
+        return done
+
+    Collector.run = counted  # type: ignore[method-assign]  # counts and calls the original
+
+
+def main() -> None:
+    collect_soon()
+    importlib.import_module("everturn.cli.serve").read_config = read_short_times  # type: ignore[attr-defined]  # a module's own name
+    run_command(["serve", *sys.argv[1:]])
 
 
 if __name__ == "__main__":
-    collect_soon()
-    importlib.import_module("everturn.cli.serve").read_config = read_short_times  # type: ignore[attr-defined]  # a module's own name
-    main(["serve", *sys.argv[1:]])
+    main()

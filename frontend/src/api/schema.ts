@@ -500,7 +500,7 @@ export interface components {
             id: string;
             turn_id: string;
             role: components["schemas"]["Role"];
-            parts: (components["schemas"]["Text"] | components["schemas"]["Reasoning"] | components["schemas"]["Call"] | components["schemas"]["Result"] | components["schemas"]["Attachment"] | components["schemas"]["Summary"])[];
+            parts: (components["schemas"]["Text"] | components["schemas"]["Reasoning"] | components["schemas"]["Call"] | components["schemas"]["Result"] | components["schemas"]["Attachment"] | components["schemas"]["Summary"] | components["schemas"]["SavedFiles"])[];
             created_at: number;
             /** @default 0 */
             ordinal?: number;
@@ -844,6 +844,13 @@ export interface components {
             size: number;
             sha256: string;
             checkpoint: string | null;
+        };
+        /** SavedFiles */
+        SavedFiles: {
+            /** @enum {unknown} */
+            type: "saved_files";
+            changes: components["schemas"]["FileChange"][];
+            total: number;
         };
         /**
          * Scope

@@ -12,6 +12,7 @@ export type Outcome = Schemas["Outcome"];
 export type CallPart = Schemas["Call"];
 export type ReasoningPart = Schemas["Reasoning"];
 export type ResultPart = Schemas["Result"];
+export type SavedFilesPart = Schemas["SavedFiles"];
 export type AttachmentPart = Schemas["Attachment"];
 export type SummaryPart = Schemas["Summary"];
 export type Message = Schemas["Message"];

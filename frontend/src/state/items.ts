@@ -1,6 +1,6 @@
 /** What a turn looks like to a reader: items on a rail, in the order in which they happened. */
 
-import type { AttachmentPart, Bar, Failure, FilesInDoubt, FileChanges, Message, MessageSource, Outcome, ReplyDelivery, ResultPart, SummaryPart, TurnState, Usage } from "../api/types";
+import type { AttachmentPart, Bar, Failure, FilesInDoubt, FileChanges, Message, MessageSource, Outcome, ReplyDelivery, ResultPart, SavedFilesPart, SummaryPart, TurnState, Usage } from "../api/types";
 
 export interface ThoughtItem {
   kind: "thought";
@@ -216,6 +216,11 @@ export function textOf(message: Message | null): string {
     .map((part) => (part.type === "text" && !part.is_abandoned ? part.text : ""))
     .filter(Boolean)
     .join("\n");
+}
+
+/** The files that the user saved before the turn; null: the message is about something else. */
+export function savedIn(message: Message): SavedFilesPart | null {
+  return message.parts.find((part) => part.type === "saved_files") ?? null;
 }
 
 /** The chat that a message came from; null: it was written here. */

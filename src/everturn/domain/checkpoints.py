@@ -248,6 +248,11 @@ class Checkpoints(Protocol):
         """The turn's checkpoints, oldest first. Raises NotFound."""
         ...
 
+    async def of_user(self, owner: str, session_id: str, turn_id: str | None) -> Sequence[Checkpoint]:
+        """What a user saved or changed during a turn or after it, before the next one; before the first turn
+        for ``turn_id`` None. Oldest first. Raises NotFound, Gone."""
+        ...
+
     async def of_session(
         self, owner: str, session_id: str, *, before: str | None = None, limit: int = 200
     ) -> Sequence[Checkpoint]:

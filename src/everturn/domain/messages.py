@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from everturn.domain.asks import Decision
+from everturn.domain.checkpoints import FileChange
 from everturn.domain.json_types import Json
 
 
@@ -94,6 +95,14 @@ class Summary(Part, frozen=True, tag="summary"):
     tokens_after: int | None = None
 
 
+class SavedFiles(Part, frozen=True, tag="saved_files"):
+    """Files that the user saved or changed since the turn before: the first ones, and how many there are. A
+    message with this part alone follows the user's words, and the model is given both as one."""
+
+    changes: tuple[FileChange, ...]
+    total: int
+
+
 class NewerPart(dict[str, Json]):
     """A part that only a newer version can read, as it is stored (G04).
 
@@ -102,7 +111,7 @@ class NewerPart(dict[str, Json]):
     """
 
 
-AnyPart = Text | Reasoning | Call | Result | Attachment | Summary
+AnyPart = Text | Reasoning | Call | Result | Attachment | Summary | SavedFiles
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,13 +137,13 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def brings_outside_text(self) -> bool:
-        """True if it contains text that neither the user nor the model wrote: a tool's output, a file, an
-        imported message, a message of another person. A summary counts too, because it may repeat such
-        text."""
+        """True if it contains text that neither the user nor the model wrote: a tool's output, a file or its
+        name, an imported message, a message of another person. A summary counts too, because it may repeat
+        such text."""
         if self.is_imported or self.role is Role.SUMMARY:
             return True
         return any(
-            isinstance(part, (Attachment, NewerPart))
+            isinstance(part, (Attachment, SavedFiles, NewerPart))
             or (isinstance(part, Result) and part.is_untrusted)
             or (isinstance(part, Text) and _is_of_others(part))
             for part in self.parts

@@ -21,11 +21,13 @@ from everturn.domain.messages import (
     Reasoning,
     Result,
     Role,
+    SavedFiles,
     Source,
     Summary,
     Text,
 )
 from everturn.domain.model import Abilities, ModelRequest, ToolSchema
+from everturn.engine.file_notes import list_saved
 
 PDF = "application/pdf"
 _CHARS_PER_TOKEN = 3.6
@@ -79,17 +81,28 @@ def show(
     """Convert the history for a model. ``before``: an earlier result, reused if the history extends it."""
     known = before if before is not None and before.begins(history, model, abilities) else None
     new = history[known.count :] if known is not None else since_summary(history)
-    messages = tuple(
-        shaped
-        for message in _pair_calls(new)
-        if (shaped := _shape(message, model, abilities, files or {})) is not None
-    )
-    tokens = sum(map(tokens_of, messages))
+    messages: list[Message] = [] if known is None else list(known.messages)
+    tokens = 0 if known is None else known.tokens
+    for message in _pair_calls(new):
+        shaped = _shape(message, model, abilities, files or {})
+        if shaped is not None:
+            tokens += tokens_of(shaped)
+            if shaped is not message and messages and _is_about_files(message):
+                messages[-1] = _put_before(shaped, messages[-1])
+            else:
+                messages.append(shaped)
     has_files = any(type(part) is Attachment for message in new for part in message.parts)
-    if known is not None:
-        messages, tokens = known.messages + messages, known.tokens + tokens
     last = history[-1] if history else None
-    return Shown(model, abilities, len(history), last, has_files, messages, tokens)
+    return Shown(model, abilities, len(history), last, has_files, tuple(messages), tokens)
+
+
+def _is_about_files(message: Message) -> bool:
+    return type(message.parts[0]) is SavedFiles
+
+
+def _put_before(note: Message, said: Message) -> Message:
+    """The user's message with a note in front of it: the words come last, because models answer those."""
+    return msgspec.structs.replace(said, parts=(*note.parts, *said.parts))
 
 
 def build_request(
@@ -224,6 +237,9 @@ def _shape_part(
             return (_show_attachment(part, abilities, files),)
         case Summary():
             return (Text("What was said before, in short:\n" + part.text),)
+        case SavedFiles():
+            listed = _mark("workspace", list_saved(part))
+            return (Text(f"[Files that the user saved or changed since the last turn]\n{listed}"),)
         case NewerPart():
             return ()
         case _:

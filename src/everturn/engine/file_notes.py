@@ -1,4 +1,5 @@
-"""What the model is told about files that it did not change itself: a note before its next tool result."""
+"""What the model is told about files that it did not change itself: with the user's message, or in a note
+before its next tool result."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Final
 from everturn.domain import events as ev
 from everturn.domain.checkpoints import Changes, FileChange, LeftOut
 from everturn.domain.events import Event
+from everturn.domain.messages import SavedFiles
 
 _PATHS_MAX: Final = 20
 _KINDS: Final = frozenset({"tool.finished", "files.changed", "files.moved"})
@@ -40,14 +42,8 @@ def changed_note(changes: Sequence[FileChange], total: int) -> list[str]:
     return [f"[Files that were changed, and not by a call that reported back: {said}]"]
 
 
-def saved_note(changes: Changes) -> list[str]:
-    """Nothing if nothing changed."""
-    if not changes.changed_total:
-        return []
-    said = _list(
-        [f"{_quote(change.path)} ({change.what})" for change in changes.changed], changes.changed_total
-    )
-    return [f"[Files that the user saved since the last turn: {said}]"]
+def list_saved(saved: SavedFiles) -> str:
+    return _list([f"{_quote(change.path)} ({change.what})" for change in saved.changes], saved.total)
 
 
 def moved_note(

@@ -43,6 +43,7 @@ from everturn.engine.resume import (
     check_budget,
     next_move,
 )
+from everturn.engine.saved_files import tell_saved
 from everturn.engine.services import TurnServices
 from everturn.engine.step import ModelSteps, model_chain
 from everturn.engine.turn_log import TurnLog
@@ -130,6 +131,8 @@ class TurnLoop:
         session = self._claim.session
         self._history = await agent.history()
         steps = ModelSteps(self._services, self._log, session, self._turn, agent, self._history)
+        if self._services.recorder is not None:
+            await tell_saved(self._services.store, self._log, self._claim)
         calls = Calls(self._services, self._log, self._claim, agent, is_tainted=is_tainted(self._history))
         self._steps = steps
         while True:

@@ -20,7 +20,6 @@ from everturn.domain.checkpoints import (
     Checkpoint,
     FilesInDoubt,
     NewCheckpoint,
-    merge_changes,
 )
 from everturn.domain.errors import DiskFull, DiskReadOnly, Retry, Stopped, WorkspaceUnwritable
 from everturn.domain.probe import Moment
@@ -28,7 +27,7 @@ from everturn.domain.store_values import Claim
 from everturn.domain.tool import Tool, ToolCall
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import WorkingCopy
-from everturn.engine.file_notes import changed_note, moved_note, notes_in, saved_note, went_back_note
+from everturn.engine.file_notes import changed_note, moved_note, notes_in, went_back_note
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 from everturn.workspace import Arrival, Arrived, Recorder, hold_folder
@@ -36,7 +35,6 @@ from everturn.workspace import Arrival, Arrived, Recorder, hold_folder
 _log = logging.getLogger("everturn.engine")
 GOING_BACK: Final = (DoubtAnswer.GO_BACK_AND_RUN, DoubtAnswer.NOT_RUN)
 REPORTED_FILES_MIN: Final = 1000  # fewer are restored before a user could read the progress
-SAVES_MAX: Final = 20  # looked at for what the user saved
 
 
 class TurnWorkspace:
@@ -118,20 +116,11 @@ class TurnWorkspace:
     async def _find(self, recorder: Recorder, workspace: Path) -> None:
         made = await recorder.record(self._claim, workspace, None, is_of_parent=not self._has_called)
         self._is_current = True
-        if self._is_first_look and not self._has_called:
-            self._notes += saved_note(await self._saved_changes())
         if made is not None:
             await self._log.append(_event(made))
             if self._is_first_look:  # what a call of this claim changed needs no telling
                 self._notes += changed_note(made.changes.changed, made.changes.changed_total)
         self._is_first_look = False
-
-    async def _saved_changes(self) -> Changes:
-        """What the user saved during the turn before, or after it."""
-        turn, checkpoints = self._claim.turn, self._store.checkpoints
-        newest = await checkpoints.of_session(turn.owner, turn.session_id, limit=SAVES_MAX)
-        saved = (made for made in newest if made.cause is Cause.SAVED and made.turn_id == turn.parent_id)
-        return merge_changes(made.changes for made in reversed(list(saved)))
 
     async def record(self, tool: Tool, call: ToolCall, text: str) -> tuple[ev.FilesChanged | None, str]:
         """Record what the call changed: the event that says so, if anything changed, and the text of the

@@ -35,6 +35,7 @@ from everturn.store.scripts.queries.files import (
     CHECKPOINTS_KEPT,
     CHECKPOINTS_OF_SESSION,
     CHECKPOINTS_OF_TURN,
+    CHECKPOINTS_OF_USER,
     WORKING_COPY,
     CheckpointColumns,
     CheckpointTree,
@@ -71,6 +72,9 @@ class Checkpoints:
 
     async def at(self, owner: str, session_id: str, turn_id: str | None) -> Checkpoint | None:
         return await self._db.read(_at, owner, session_id, turn_id)
+
+    async def of_user(self, owner: str, session_id: str, turn_id: str | None) -> list[Checkpoint]:
+        return await self._db.read(_of_user, owner, session_id, turn_id)
 
     async def of_session(
         self, owner: str, session_id: str, *, before: str | None = None, limit: int = 200
@@ -319,6 +323,15 @@ def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Checkpoint]]:
     if turn is None or turn.turn.owner != owner:
         raise NotFound("turn", turn_id)
     return [checkpoint_of(row) for row in (yield from CHECKPOINTS_OF_TURN.all(turn.no))]
+
+
+def _of_user(tx: Tx, owner: str, session_id: str, turn_id: str | None) -> Script[list[Checkpoint]]:
+    session = yield from get_session(tx, owner, session_id)
+    turn = None if turn_id is None else (yield from find_turn(turn_id))
+    if turn_id is not None and (turn is None or turn.session_no != session.no):
+        raise NotFound("turn", turn_id)
+    rows = yield from CHECKPOINTS_OF_USER.all(session.no, None if turn is None else turn.no)
+    return [checkpoint_of(row) for row in rows]
 
 
 def _of_session(

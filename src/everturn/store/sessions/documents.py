@@ -13,7 +13,17 @@ from everturn.domain import ids
 from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.errors import BadImport, FileMissing, NotFound
 from everturn.domain.events import KINDS, Event
-from everturn.domain.messages import Attachment, Call, Message, Reasoning, Result, Role, Summary, Text
+from everturn.domain.messages import (
+    Attachment,
+    Call,
+    Message,
+    Reasoning,
+    Result,
+    Role,
+    SavedFiles,
+    Summary,
+    Text,
+)
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import ImportedSession
@@ -236,9 +246,17 @@ def _markdown_part(part: object) -> str:
         return f"**{part.name}**: {part.outcome}\n\n{_fence(part.text)}{printed}"
     if isinstance(part, Attachment):
         return f"_Attachment: {part.name} ({part.media_type}, {part.size:,} bytes)_"
+    if isinstance(part, SavedFiles):
+        return f"_{_saved(part)}_"
     if isinstance(part, Summary):
         return part.text
     return ""
+
+
+def _saved(part: SavedFiles) -> str:
+    names = ", ".join(change.path for change in part.changes)
+    more = part.total - len(part.changes)
+    return f"Saved: {names}" + (f" and {more} more" if more > 0 else "")
 
 
 def _quote(text: str) -> str:
@@ -288,6 +306,8 @@ def _html_part(part: object) -> str:
         return f"<pre><b>{escape(part.name)}: {part.outcome}</b>\n{escape(part.text)}{printed}</pre>"
     if isinstance(part, Attachment):
         return f'<p class="aside">Attachment: {escape(part.name)} ({part.size:,} bytes)</p>'
+    if isinstance(part, SavedFiles):
+        return f'<p class="aside">{escape(_saved(part))}</p>'
     if isinstance(part, Summary):
         return f'<div class="said">{escape(part.text)}</div>'
     return ""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from everturn.domain.errors import BadImport
 from everturn.domain.events import Event
-from everturn.domain.messages import Attachment, Message, Result, Summary
+from everturn.domain.messages import Attachment, Message, Result, SavedFiles, Summary
 from everturn.domain.sessions import Session
 from everturn.domain.turns import Turn
 
@@ -73,6 +73,10 @@ def _of_message(message: Message) -> _Numbers:
             yield "size", part.size, NUMBER_MAX
         elif isinstance(part, Result):
             yield "duration_ms", part.duration_ms, NUMBER_MAX
+        elif isinstance(part, SavedFiles):
+            yield "total", part.total, NUMBER_MAX
+            for change in part.changes:
+                yield "size", change.size, NUMBER_MAX
         elif isinstance(part, Summary):
             for name in ("messages", "tokens_before", "tokens_after"):
                 yield name, getattr(part, name), NUMBER_MAX

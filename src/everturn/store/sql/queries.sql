@@ -689,6 +689,11 @@ SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.session_no = $1 ORD
 -- name: checkpoints_of_turn
 SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.turn_no = $1 ORDER BY c.checkpoint_no
 
+-- name: checkpoints_of_user
+-- $2: the turn after which a user saved or changed files; NULL: before the first one.
+SELECT {checkpoint_columns} FROM {checkpoint_tables} WHERE c.session_no = $1 AND c.epoch = 0
+  AND (c.turn_no = $2 OR (c.turn_no IS NULL AND CAST($2 AS BIGINT) IS NULL)) AND c.cause IN ('saved', 'found') ORDER BY c.checkpoint_no
+
 -- name: checkpoint_at_turn
 -- The last one of the turn, or of its nearest ancestor that has one.
 WITH RECURSIVE up (turn_no, parent_no, depth) AS (

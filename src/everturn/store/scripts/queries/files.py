@@ -47,6 +47,9 @@ CHECKPOINTS_OF_SESSION: Select[[int, int, int], CheckpointColumns] = Select(
     "checkpoints_of_session", CheckpointColumns
 )
 CHECKPOINTS_OF_TURN: Select[[int], CheckpointColumns] = Select("checkpoints_of_turn", CheckpointColumns)
+CHECKPOINTS_OF_USER: Select[[int, int | None], CheckpointColumns] = Select(
+    "checkpoints_of_user", CheckpointColumns
+)
 CHECKPOINTS_KEPT: Select[[int], CheckpointColumns] = Select("checkpoints_kept", CheckpointColumns)
 CHECKPOINT_TREES: Select[[int, int], CheckpointTree] = Select("checkpoint_trees", CheckpointTree)
 
