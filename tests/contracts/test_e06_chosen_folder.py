@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from everturn.domain.checkpoints import Checkpoint
 from everturn.domain.errors import WrongState
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.store import Store
@@ -55,3 +56,44 @@ async def test_e06_the_folder_is_not_changed_while_files_wait(s: FileSessions, t
     assert (await sessions.get(OWNER, copy.id)).project is None
     assert (await sessions.change(OWNER, copy.id, SessionPatch(title="Other"))).title == "Other"
     assert (await sessions.change(OWNER, copy.id, SessionPatch(project=None))).project is None
+
+
+async def test_e06_another_folder_in_mid_history_is_not_compared_with_the_one_before(
+    s: FileSessions, tmp_path: Path
+) -> None:
+    """Neither on the way to a project nor on the way back: a checkpoint belongs to the folder it was made of."""
+    session, project = await s.h.new_session(), tmp_path / "project"
+    put_files(project, {"mine.txt": "mine"})
+    change, checkpoints = s.h.engine.change_session, s.h.store.checkpoints
+    first = await s.turn(session, own_txt="one")
+    await change(OWNER, session.id, SessionPatch(project=str(project)))
+    second = await s.turn(session, new_txt="two")
+    await change(OWNER, session.id, SessionPatch(project=None))
+    put_files(s.folder(session), {"edited.txt": "by the user"})
+    third = await s.turn(session, own_txt="three")
+
+    def changed(rows: Sequence[Checkpoint]) -> list[list[str]]:
+        return [[change.path for change in row.changes.changed] for row in rows]
+
+    assert changed(await checkpoints.of_turn(OWNER, first.id)) == [["own.txt"], []]
+    assert changed(await checkpoints.of_turn(OWNER, second.id)) == [["new.txt"], ["edited.txt"]]
+    assert changed(await checkpoints.of_turn(OWNER, third.id)) == [["own.txt"]]
+
+
+async def test_e06_undo_in_the_own_folder_leaves_out_what_was_done_in_a_project(
+    s: FileSessions, tmp_path: Path
+) -> None:
+    session, project = await s.h.new_session(), tmp_path / "project"
+    put_files(project, {"mine.txt": "mine"})
+    change, engine = s.h.engine.change_session, s.h.engine
+    await s.turn(session, own_txt="one")
+    await change(OWNER, session.id, SessionPatch(project=str(project)))
+    await s.turn(session, new_txt="two")
+    await change(OWNER, session.id, SessionPatch(project=None))
+    for expected in ({"own.txt": "one"}, {}):
+        await engine.undo(OWNER, session.id, request())
+        assert s.files(session) == expected
+    for _ in range(2):
+        await engine.redo(OWNER, session.id, request())
+        assert s.files(session) == {"own.txt": "one"}
+    assert files_in(project) == {"mine.txt": "mine", "new.txt": "two"}

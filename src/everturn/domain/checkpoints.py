@@ -114,7 +114,8 @@ class NewCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     ``turn_id`` and ``epoch``: the claim of the worker that stores it. ``before``: the tree of the session's
     last checkpoint. ``is_of_parent``: the changes were there before the turn's first call. They belong to
-    the turn before it, so that undoing the turn keeps them.
+    the turn before it, so that undoing the turn keeps them. ``project``: whose folder it is; None: the
+    session's own.
     """
 
     turn_id: str
@@ -125,6 +126,7 @@ class NewCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause = Cause.CALL
     call_id: str | None = None
     is_of_parent: bool = False
+    project: str | None = None
 
 
 class NewSave(msgspec.Struct, frozen=True, kw_only=True):

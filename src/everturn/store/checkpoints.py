@@ -10,6 +10,7 @@ import msgspec
 from everturn.domain.blobs import Blobs
 from everturn.domain.checkpoints import At, Cause, Changes, Checkpoint, NewCheckpoint, NewSave
 from everturn.domain.errors import BlobDamaged, BlobMissing, NotFound, TreeUnreadable, WrongState
+from everturn.domain.machine import Machine
 from everturn.domain.probe import Moment
 from everturn.domain.trees import EMPTY_TREE, Kind, decode_tree
 from everturn.store.blobs.collector import GRACE_MS
@@ -54,6 +55,23 @@ class DamagedTree(msgspec.Struct, frozen=True):
     sha256: str
     checkpoint_id: str
     why: str
+
+
+class CheckpointBody(Changes, frozen=True, omit_defaults=True):
+    """The JSON of a row: its changes, and which folder it is of. ``project``: None for the session's own
+    folder."""
+
+    project: str | None = None
+    machine: str | None = None
+
+    def is_of(self, project: str | None, machine: str | None) -> bool:
+        """True if it is of this folder. The session's own is one on all machines: it is brought there."""
+        if self.project != project or project is None:
+            return self.project == project
+        return Machine.parse(self.machine or "").id == Machine.parse(machine or "").id
+
+
+_bodies = msgspec.json.Decoder(CheckpointBody)
 
 
 class Checkpoints:
@@ -165,7 +183,10 @@ def _put(tx: Tx, new: NewCheckpoint) -> Script[Checkpoint]:
     session, turn = yield from lock_held_turn(tx, new.turn_id, new.epoch)
     turn_no, epoch = (turn.parent_no, 0) if new.is_of_parent else (turn.no, new.epoch)
     place = CheckpointPlace(turn_no, epoch, new.cause, new.call_id)
-    made = yield from add_checkpoint(tx, session, place, new.before, new.tree, new.changes)
+    if new.project == session.session.project:
+        made = yield from add_checkpoint(tx, session, place, new.before, new.tree, new.changes)
+    else:  # the session was given another folder while the turn ran in this one
+        _, made = yield from _insert(tx, session, place, new.before, new.tree, new.changes, new.project)
     tx.probe.pass_by(Moment.CHECKPOINT_WRITTEN, new.turn_id)
     tx.moments.append((Moment.CHECKPOINT_COMMITTED, new.turn_id))
     return made
@@ -194,12 +215,12 @@ def _keep_aside(
     if last is None or last.id != found.after:
         return None
     place = CheckpointPlace(session.head_no, 0, Cause.FOUND)
-    yield from _insert(tx, session, place, found.before, found.tree, found.changes)
+    yield from _insert(tx, session, place, found.before, found.tree, found.changes, None)
     place = CheckpointPlace(session.head_no, 0, Cause.RESTORED)
     changes = msgspec.structs.replace(
         _changes.decode(last.body), changed=back.changed, changed_total=back.changed_total
     )
-    number, again = yield from _insert(tx, session, place, found.tree, found.before, changes)
+    number, again = yield from _insert(tx, session, place, found.tree, found.before, changes, None)
     yield q("workspace_point", session.no, number)  # not the machine: the folder is not there yet
     return again
 
@@ -226,14 +247,22 @@ def add_checkpoint(
     tx: Tx, session: SessionRow, place: CheckpointPlace, before: str, tree: str, changes: Changes
 ) -> Script[Checkpoint]:
     """Insert a checkpoint under the session's lock; its workspace, on this machine, counts as holding it."""
-    number, checkpoint = yield from _insert(tx, session, place, before, tree, changes)
+    project = session.session.project
+    number, checkpoint = yield from _insert(tx, session, place, before, tree, changes, project)
     yield q("workspace_put", session.no, number, tx.machine)
     return checkpoint
 
 
 def _insert(
-    tx: Tx, session: SessionRow, place: CheckpointPlace, before: str, tree: str, changes: Changes
+    tx: Tx,
+    session: SessionRow,
+    place: CheckpointPlace,
+    before: str,
+    tree: str,
+    changes: Changes,
+    project: str | None,
 ) -> Script[tuple[int, Checkpoint]]:
+    body = CheckpointBody(**msgspec.structs.asdict(changes), project=project, machine=tx.machine)
     checkpoint_id = tx.ids.make("chk")
     number = yield from CHECKPOINT_INSERT.only(
         checkpoint_id,
@@ -245,7 +274,7 @@ def _insert(
         tx.now,
         before,
         tree,
-        to_json(changes),
+        to_json(body),
     )
     return number, checkpoint_of((yield from CHECKPOINT.only(checkpoint_id)))
 
@@ -365,6 +394,24 @@ def _blobs_stored_by(tx: Tx, after: str, by: int) -> Script[list[str]]:
 
 def _trees(tx: Tx, after: int) -> Script[list[CheckpointTree]]:
     return (yield from CHECKPOINT_TREES.all(after, _BATCH))
+
+
+def switch_folder(tx: Tx, session: SessionRow, project: str | None, machine: str | None) -> Script[None]:
+    """The session works in another folder from now on: it holds what was last recorded of it, which may be
+    nothing. Called under the session's lock."""
+    before = _NUMBER_MAX
+    while rows := (yield from CHECKPOINTS_OF_SESSION.all(session.no, before, _BATCH)):
+        for row in rows:
+            body = body_of(row)
+            if body.is_of(project, machine):
+                yield q("workspace_put", session.no, row.checkpoint_no, body.machine)
+                return
+        before = rows[-1].checkpoint_no
+    yield q("workspace_delete", session.no)
+
+
+def body_of(row: CheckpointColumns) -> CheckpointBody:
+    return _bodies.decode(row.body)
 
 
 def checkpoint_of(row: CheckpointColumns) -> Checkpoint:

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from everturn.domain.checkpoints import Cause, Changes, TurnFiles, merge_changes
+from everturn.store.checkpoints import body_of
 from everturn.store.scripts.queries.files import CHANGES_OF_TURNS, CHECKPOINTS_OF_TURN, CheckpointColumns
 from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Script, listed, q
@@ -42,11 +43,14 @@ def thin_checkpoints(turn_no: int) -> Script[None]:
 
 
 def _groups(rows: Sequence[CheckpointColumns]) -> list[list[CheckpointColumns]]:
-    """The rows that become one. A group ends with what a user changed if a restore then replaced it."""
+    """The rows that become one: of one folder. A group ends with what a user changed if a restore then
+    replaced it."""
     groups: list[list[CheckpointColumns]] = []
     for row in rows:
         is_restored = row.cause == Cause.RESTORED
-        if groups and not (is_restored and groups[-1][-1].cause in (Cause.FOUND, Cause.SAVED)):
+        last = groups[-1][-1] if groups else None
+        is_after = last is not None and body_of(last).project == body_of(row).project
+        if last and is_after and not (is_restored and last.cause in (Cause.FOUND, Cause.SAVED)):
             groups[-1].append(row)
         else:
             groups.append([row])
@@ -56,6 +60,7 @@ def _groups(rows: Sequence[CheckpointColumns]) -> list[list[CheckpointColumns]]:
 def _merge(group: Sequence[CheckpointColumns]) -> Script[None]:
     *others, last = group
     merged = merge_changes(_changes.decode(row.body) for row in group)
+    body = msgspec.structs.replace(body_of(last), **msgspec.structs.asdict(merged))
     for row in others:
         yield q("checkpoint_thin", row.checkpoint_no)
-    yield q("checkpoint_merge", last.checkpoint_no, group[0].before, to_json(merged))
+    yield q("checkpoint_merge", last.checkpoint_no, group[0].before, to_json(body))

@@ -24,7 +24,13 @@ from everturn.domain.working_copies import (
     Unsettled,
     WorkingCopy,
 )
-from everturn.store.checkpoints import CheckpointPlace, add_checkpoint, checkpoint_at, checkpoint_of
+from everturn.store.checkpoints import (
+    CheckpointPlace,
+    add_checkpoint,
+    body_of,
+    checkpoint_at,
+    checkpoint_of,
+)
 from everturn.store.scripts.common import (
     OF_SESSION,
     add_events,
@@ -36,15 +42,15 @@ from everturn.store.scripts.common import (
 )
 from everturn.store.scripts.queries.files import (
     CHECKPOINT_BEFORE,
-    CHECKPOINT_FIRST_OF_TURN,
     CHECKPOINT_LAST,
-    CHECKPOINT_LAST_OF_TURN,
     CHECKPOINT_OF_TREE,
+    CHECKPOINTS_OF_TURN,
     CHECKPOINTS_TO_COPY,
     TURN_FILES,
     WORKING_COPIES_UNSETTLED,
     WORKING_COPY,
     WORKING_COPY_SETTLE,
+    CheckpointColumns,
     CheckpointToCopy,
 )
 from everturn.store.scripts.rows import SessionRow, TurnRow, to_json
@@ -120,14 +126,19 @@ def _files_at(session: SessionRow, head_no: int | None) -> Script[str | None]:
         return None  # a project's folder belongs to the user (E06)
     leaving, joining = yield from paths_apart(session.head_no, head_no)
     for turn_no in joining:
-        row = yield from CHECKPOINT_LAST_OF_TURN.first(turn_no)
-        if row is not None:
-            return row.tree
+        if rows := (yield from _of_own_folder(turn_no)):
+            return rows[-1].tree
     for turn_no in reversed(leaving):
-        row = yield from CHECKPOINT_FIRST_OF_TURN.first(turn_no)
-        if row is not None:
-            return row.before or None
+        made = [row for row in (yield from _of_own_folder(turn_no)) if row.epoch > 0]
+        if made:
+            return made[0].before or None
     return None
+
+
+def _of_own_folder(turn_no: int) -> Script[list[CheckpointColumns]]:
+    """The turn's checkpoints of the session's own folder: it may have worked in a project's meanwhile."""
+    rows = yield from CHECKPOINTS_OF_TURN.all(turn_no)
+    return [row for row in rows if body_of(row).project is None]
 
 
 def move_files(tx: Tx, session: SessionRow, head_no: int | None, files: MoveFiles | None) -> Script[None]:

@@ -98,6 +98,7 @@ class Recorder:
             cause=Cause.FOUND if call_id is None else Cause.CALL,
             call_id=call_id,
             is_of_parent=is_of_parent,
+            project=claim.session.project,
         )
         made = await self._store.checkpoints.put(new)
         await self.remember(claim.session.id, seen.folder)

@@ -21,6 +21,7 @@ from everturn.domain.sessions import (
     SessionPatch,
 )
 from everturn.domain.store_values import NO_REQUEST, Request
+from everturn.store.checkpoints import switch_folder
 from everturn.store.scripts.common import (
     add_change_event,
     bump,
@@ -281,6 +282,8 @@ def _change(
         if given["project"] != session.session.project:
             yield from _refuse_restoring(session)
         given["machine"] = None if given["project"] is None else machine
+        if (given["project"], given["machine"]) != (session.session.project, session.session.machine):
+            yield from switch_folder(tx, session, given["project"], machine)
     new = msgspec.structs.replace(session.session, **given)
     yield q(
         "session_update",

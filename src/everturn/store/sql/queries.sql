@@ -664,6 +664,10 @@ UPDATE workspaces SET checkpoint_no = $2 WHERE session_no = $1
 -- name: workspace_arrive
 UPDATE workspaces SET machine = $2 WHERE session_no = $1
 
+-- name: workspace_delete
+-- Nothing is known of the folder.
+DELETE FROM workspaces WHERE session_no = $1
+
 -- name: checkpoint_id_of_tree
 SELECT c.id FROM checkpoints c WHERE c.session_no = $1 AND c.tree = $2 ORDER BY c.checkpoint_no DESC LIMIT 1
 
@@ -720,10 +724,6 @@ ORDER BY checkpoint_no
 -- name: checkpoint_copy
 INSERT INTO checkpoints (id, session_no, turn_no, call_id, epoch, cause, created_at, before, tree, body)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-
--- name: checkpoint_last_of_turn
-SELECT {checkpoint_columns} FROM {checkpoint_tables}
-WHERE c.checkpoint_no = (SELECT max(checkpoint_no) FROM checkpoints WHERE turn_no = $1)
 
 -- name: checkpoint_first_of_turn
 -- The first that the turn itself made.

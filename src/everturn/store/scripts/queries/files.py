@@ -78,9 +78,6 @@ class UnsettledColumns(Columns, frozen=True):
     machine: str | None
 
 
-CHECKPOINT_LAST_OF_TURN: Select[[int], CheckpointColumns] = Select(
-    "checkpoint_last_of_turn", CheckpointColumns
-)
 CHECKPOINT_LAST_MADE: Select[[int], CheckpointColumns] = Select("checkpoint_last_made", CheckpointColumns)
 CHECKPOINT_FIRST_OF_TURN: Select[[int], CheckpointColumns] = Select(
     "checkpoint_first_of_turn", CheckpointColumns
