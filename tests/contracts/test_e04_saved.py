@@ -162,6 +162,20 @@ async def test_e04_what_programs_of_the_user_run_is_not_saved_into_a_project(
     assert (await put(server, session["id"], "main.py", b"print()", NEW)).status_code == 200
 
 
+async def test_e04_a_profile_that_only_reads_saves_nothing_into_a_project(
+    server: Running, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    reader = await server.new_session(project=str(project), profile="pocket")
+    answer = await put(server, reader["id"], "main.py", b"print()", NEW)
+    assert (answer.status_code, answer.json()["code"]) == (403, "denied")
+    assert "the profile pocket only reads" in answer.json()["detail"]
+    assert list(project.iterdir()) == []
+    own = await server.new_session(profile="pocket")
+    assert (await put(server, own["id"], "main.py", b"print()", NEW)).status_code == 200
+
+
 async def test_e04_a_file_is_saved_also_while_the_storage_is_away(
     store: Store, server: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

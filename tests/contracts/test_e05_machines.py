@@ -215,6 +215,69 @@ async def test_e05_later_changes_on_the_first_machine_are_stored_when_the_sessio
     assert found.id in await history(here.store, session, "a.txt"), "or nobody would find it"
 
 
+async def test_e05_a_turn_that_comes_back_shows_what_its_call_left_on_the_first_machine(
+    here: Server,
+    there: Server,
+    probe: HoldingProbe,
+    open_another: OpenAnother,
+    data_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second machine died before it could ask. The question no longer speaks of another machine."""
+    probe.hold(Moment.TOOL_RAN, nth=2)
+    async with here.crash(writes("a.txt", "one"), writes("a.txt", "two")) as h:
+        session = await h.new_session()
+        accepted = await h.send(session)
+        await probe.reached(Moment.TOOL_RAN)
+    probe.release_all()
+    await release_dead(open_another, data_dir)
+    is_asking = anyio.Event()
+
+    async def never_asked(*args: Any, **more: Any) -> None:
+        is_asking.set()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(there.store.turns, "wait", never_asked)
+    async with there.crash() as h:
+        await is_asking.wait()
+    assert await is_on(there, session)
+    await release_dead(open_another, tmp_path / "there-data")
+    async with here.run("done") as h:
+        await h.settled(accepted.turn.id)
+        ask = await h.ask(session)
+        assert ask.files is not None
+        assert not ask.files.is_elsewhere
+        assert [change.path for change in ask.files.changes] == ["a.txt"]
+        await h.answer(session, DoubtAnswer.NOT_RUN)
+        text = (await payloads(h, session, ev.ToolFinished))[-1].text
+    assert here.files == {"a.txt": "one"}
+    assert text.count("continues on another machine") == 1, "the way there is not told any more"
+    assert "were stored first" in text
+    found = await here.store.checkpoints.get(OWNER, session.id, ask.files.after)
+    assert await files_in(here.store, found.tree) == {"a.txt": b"two"}
+
+
+async def test_e05_instructions_are_those_of_the_files_that_come(here: Server, there: Server) -> None:
+    """AGENTS.md is read when the turn begins, so the files come before that."""
+    async with here.run(writes("AGENTS.md", "Be brief."), "done") as h:
+        session = await h.new_session()
+        await h.run(session)
+    seen: list[bool] = []
+    options = there.options
+    instructions = options["toolbox"].instructions
+
+    async def looked_for(owner: str, workspace: Path) -> Any:
+        seen.append((workspace / "AGENTS.md").exists())
+        return await instructions(owner, workspace)
+
+    options["toolbox"].instructions = looked_for
+    async with open_harness(there.store, "done", **options) as h:
+        await h.run(session)
+    assert seen
+    assert all(seen)
+
+
 async def test_e05_a_machine_that_dies_with_files_put_aside_begins_again(
     here: Server, there: Server, probe: HoldingProbe, open_another: OpenAnother, data_dir: Path
 ) -> None:

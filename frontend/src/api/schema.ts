@@ -397,6 +397,10 @@ export interface components {
             left_out?: components["schemas"]["LeftOut"][];
             /** @default 0 */
             left_out_total?: number;
+            /** @default  */
+            former_id?: string;
+            /** @default false */
+            is_aside?: boolean;
         };
         /** FilesRestored */
         FilesRestored: {

@@ -139,7 +139,9 @@ class FilesRestored(Payload, frozen=True, tag="files.restored"):
 
 class FilesMoved(Payload, frozen=True, tag="files.moved"):
     """The turn continues on another machine, and the workspace was restored there from ``checkpoint``.
-    ``left_out``: what checkpoints do not hold, and may be missing there. Machines are named for people."""
+    ``left_out``: what checkpoints do not hold, and may be missing there. Machines are named for people;
+    ``former_id`` tells one from another. ``is_aside``: what lay in the folder and was not recorded yet was
+    stored first."""
 
     checkpoint: str
     machine: str
@@ -147,6 +149,8 @@ class FilesMoved(Payload, frozen=True, tag="files.moved"):
     files: int = 0
     left_out: tuple[LeftOut, ...] = ()
     left_out_total: int = 0
+    former_id: str = ""
+    is_aside: bool = False
 
 
 class ApprovalRequested(Payload, frozen=True, tag="approval.requested"):

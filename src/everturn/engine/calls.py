@@ -74,6 +74,7 @@ class Calls:
         log: TurnLog,
         claim: Claim,
         agent: BoundAgent,
+        files: TurnWorkspace,
         *,
         is_tainted: bool,
     ) -> None:
@@ -81,7 +82,7 @@ class Calls:
         self._log = log
         self._session = claim.session
         self._turn = claim.turn
-        self._files = TurnWorkspace(services, log, claim)
+        self._files = files
         self._agent = agent
         self._was_tainted = is_tainted
         self._known_workspace: Path | None = None

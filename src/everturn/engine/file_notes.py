@@ -13,6 +13,7 @@ from everturn.domain.events import Event
 from everturn.domain.messages import SavedFiles
 
 _PATHS_MAX: Final = 20
+_MOVED: Final = "[This session continues on another machine."
 _KINDS: Final = frozenset({"tool.finished", "files.changed", "files.moved"})
 NOTHING_KEPT: Final[Mapping[str, str]] = MappingProxyType({})
 _PATH_CHARS_MAX: Final = 200
@@ -28,7 +29,10 @@ def notes_in(journal: Sequence[Event]) -> list[str]:
         if isinstance(payload, ev.ToolFinished):
             notes = []
         elif isinstance(payload, ev.FilesMoved):
-            notes.append(moved_note(payload.former_machine, payload.left_out, payload.left_out_total))
+            note = moved_note(
+                payload.former_machine, payload.left_out, payload.left_out_total, is_aside=payload.is_aside
+            )
+            notes = [*without_moves(notes), note]
         elif isinstance(payload, ev.FilesChanged) and payload.call_id is None:
             notes += changed_note(payload.changes, payload.changes_total)
     return notes
@@ -46,16 +50,27 @@ def list_saved(saved: SavedFiles) -> str:
     return _list([f"{_quote(change.path)} ({change.what})" for change in saved.changes], saved.total)
 
 
+def without_moves(notes: Sequence[str]) -> list[str]:
+    """The notes without those of earlier moves: the session has moved on since, or back."""
+    return [note for note in notes if not note.startswith(_MOVED)]
+
+
 def moved_note(
-    former_machine: str, left_out: Sequence[LeftOut], total: int, kept: Mapping[str, str] = NOTHING_KEPT
+    former_machine: str,
+    left_out: Sequence[LeftOut],
+    total: int,
+    kept: Mapping[str, str] = NOTHING_KEPT,
+    *,
+    is_aside: bool = False,
 ) -> str:
     missing = ""
     if total:
         said = _list([f"{_quote(left.path)} ({left.reason.replace('_', ' ')})" for left in left_out], total)
         missing = f" Checkpoints leave these out, so they may be missing; make them again if needed: {said}."
+    aside = " Files that were left here earlier and not recorded were stored first." if is_aside else ""
     return (
-        f"[This session continues on another machine. The workspace was restored as it was last recorded on "
-        f"{_quote(former_machine)}; later changes there are not here.{missing}{_kept(kept)}]"
+        f"{_MOVED} The workspace was restored as it was last recorded on "
+        f"{_quote(former_machine)}; later changes there are not here.{aside}{missing}{_kept(kept)}]"
     )
 
 

@@ -47,6 +47,7 @@ from everturn.engine.saved_files import tell_saved
 from everturn.engine.services import TurnServices
 from everturn.engine.step import ModelSteps, model_chain
 from everturn.engine.turn_log import TurnLog
+from everturn.engine.turn_workspace import TurnWorkspace
 
 
 class LoopResult(msgspec.Struct, frozen=True):
@@ -77,6 +78,7 @@ class TurnLoop:
         self._turn = claim.turn
         self._log = log
         self._should_stop = should_stop
+        self._files = TurnWorkspace(services, log, claim)
         self._steps: ModelSteps | None = None
         self._history: Sequence[Message] = ()
         self._agent: BoundAgent | None = None
@@ -103,6 +105,7 @@ class TurnLoop:
     # --- an answer ---------------------------------------------------------------------------------
 
     async def _answer(self) -> LoopResult:
+        session = self._claim.session
         trouble = await self._restore_files()
         if trouble is not None:
             await self._log.writer.quiet()
@@ -110,6 +113,8 @@ class TurnLoop:
             return LoopResult(
                 await self._services.store.turns.interrupt(self._turn.id, self._claim.epoch, failure)
             )
+        folder = await self._services.toolbox.workspace(session.owner, session.id, session.project)
+        await self._files.arrive_with_instructions(folder)
         question = await OutsideTexts(self._services, self._claim).question()
         if question is not None:
             return await self._wait([question])
@@ -133,7 +138,8 @@ class TurnLoop:
         steps = ModelSteps(self._services, self._log, session, self._turn, agent, self._history)
         if self._services.recorder is not None:
             await tell_saved(self._services.store, self._log, self._claim)
-        calls = Calls(self._services, self._log, self._claim, agent, is_tainted=is_tainted(self._history))
+        tainted = is_tainted(self._history)
+        calls = Calls(self._services, self._log, self._claim, agent, self._files, is_tainted=tainted)
         self._steps = steps
         while True:
             if self._should_stop():

@@ -21,19 +21,31 @@ from everturn.domain.checkpoints import (
     FilesInDoubt,
     NewCheckpoint,
 )
-from everturn.domain.errors import DiskFull, DiskReadOnly, Retry, Stopped, WorkspaceUnwritable
+from everturn.domain.errors import (
+    BlobDamaged,
+    BlobMissing,
+    DiskFull,
+    DiskReadOnly,
+    Fenced,
+    Retry,
+    Stopped,
+    TreeUnreadable,
+    WorkspaceUnwritable,
+)
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim
 from everturn.domain.tool import Tool, ToolCall
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import WorkingCopy
-from everturn.engine.file_notes import changed_note, moved_note, notes_in, went_back_note
+from everturn.engine.file_notes import changed_note, moved_note, notes_in, went_back_note, without_moves
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
 from everturn.workspace import Arrival, Arrived, Recorder, hold_folder
 
 _log = logging.getLogger("everturn.engine")
 GOING_BACK: Final = (DoubtAnswer.GO_BACK_AND_RUN, DoubtAnswer.NOT_RUN)
+INSTRUCTIONS: Final = b"AGENTS.md"
+LOOKED_AT_MAX: Final = 20  # checkpoints, for what was put aside
 REPORTED_FILES_MIN: Final = 1000  # fewer are restored before a user could read the progress
 
 
@@ -60,6 +72,23 @@ class TurnWorkspace:
         notes, self._notes = self._notes, []
         return "".join(f"{note}\n" for note in notes)
 
+    async def arrive_with_instructions(self, workspace: Path) -> None:
+        """Have the files here before the prompt is made, if they come from another machine and AGENTS.md is
+        among them. Otherwise they come with the first call: a turn without calls needs none.
+
+        A failure stops no turn: the first call tries again.
+        """
+        session, recorder = self._claim.session, self._recorder
+        if recorder is None or session.project is not None or not self._store.machine.id:
+            return
+        try:
+            if await Arrival(self._store, recorder).is_waiting(session, INSTRUCTIONS):
+                await self.arrive(workspace)  # guard: e05 postgresql
+        except Fenced:
+            raise
+        except (Retry, Stopped, BlobDamaged, BlobMissing, TreeUnreadable) as error:
+            _log.warning("turn %s: %s", self._claim.turn.id, error.message)
+
     async def arrive(self, workspace: Path) -> None:
         """Restore the last checkpoint here if it was made on another machine. Before the first call of a
         claim.
@@ -76,10 +105,15 @@ class TurnWorkspace:
             )
         if arrived is not None:
             changes = arrived.changes
-            note = moved_note(arrived.former.name, changes.left_out, changes.left_out_total, arrived.kept)
-            self._notes.append(note)
+            note = moved_note(
+                arrived.former.name,
+                changes.left_out,
+                changes.left_out_total,
+                arrived.kept,
+                is_aside=arrived.is_aside,
+            )
+            self._notes = [*without_moves(self._notes), note]
             self._former_machine = arrived.former.name
-            self._is_current = True
 
     async def _announce(self, arrived: Arrived) -> None:
         changes = arrived.changes
@@ -91,6 +125,8 @@ class TurnWorkspace:
                 arrived.files,
                 changes.left_out,
                 changes.left_out_total,
+                arrived.former.id,
+                arrived.is_aside,
             )
         )
 
@@ -173,10 +209,24 @@ class TurnWorkspace:
             return FilesInDoubt(START, START, is_elsewhere=bool(former), machine=former)
         tree = await self._tree_before(call_id) or last.tree
         before = await self._store.checkpoints.find_tree(session.owner, session.id, tree)
-        changes = await recorder.compare(tree, last.tree)
+        after = await self._put_aside(call_id) or last
+        changes = await recorder.compare(tree, after.tree)
         return FilesInDoubt(
-            before or START, last.id, changes.changed, changes.changed_total, bool(former), former
+            before or START, after.id, changes.changed, changes.changed_total, bool(former), former
         )
+
+    async def _put_aside(self, call_id: str) -> Checkpoint | None:
+        """What the call left in this folder, if the session went to another machine and came back: that was
+        stored when it arrived, and then replaced."""
+        started = self._started_epoch(call_id)
+        if not any(event.kind == "files.moved" and event.epoch > started for event in self._claim.journal):
+            return None
+        newest = await self._store.checkpoints.of_session(
+            self._claim.session.owner, self._claim.session.id, limit=LOOKED_AT_MAX
+        )
+        begun_at = next(event.at for event in self._claim.journal if event.epoch == started)
+        found = (made for made in newest if made.cause is Cause.FOUND and not made.epoch)
+        return next((made for made in found if made.created_at >= begun_at), None)
 
     async def _tree_before(self, call_id: str) -> str | None:
         """The tree before the first checkpoint that the call, or a look after it, made; None: there is none.
@@ -199,9 +249,10 @@ class TurnWorkspace:
         """The machine on which the call ran, if it was another one."""
         started = self._started_epoch(call_id)
         for event in self._claim.journal:
-            if event.kind == "files.moved" and event.epoch > started:
-                payload = event.payload
-                return payload.former_machine if isinstance(payload, ev.FilesMoved) else ""
+            payload = event.payload if event.kind == "files.moved" and event.epoch > started else None
+            if isinstance(payload, ev.FilesMoved):
+                is_back = payload.former_id == self._store.machine.id
+                return "" if is_back else payload.former_machine
         return self._former_machine
 
     async def go_back(self, workspace: Path, files: FilesInDoubt) -> None:

@@ -73,6 +73,9 @@ runs you: you know nothing about that person and cannot do anything on their mac
 exactly, in the guest's language. Say when you are not sure."""
 
 
+_FILE_CHANGERS = frozenset({"write_file", "edit_file", "apply_patch", "terminal", "python"})
+
+
 class HostNetworkRefused(Invalid):
     """A profile or an MCP server with ``host_network`` is used without sign-in."""
 
@@ -121,6 +124,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file_mib: Annotated[Mebibytes, Meta(description="Largest file that a sandboxed command may write.")] = (
         ProcessLimits().file_mib
     )
+
+    @property
+    def may_change_files(self) -> bool:
+        """False if the profile has no tool that can change a file."""
+        return self.tools is None or bool(self.mcp) or not _FILE_CHANGERS.isdisjoint(self.tools)
 
     @property
     def limits(self) -> ProcessLimits:

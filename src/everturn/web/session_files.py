@@ -12,7 +12,7 @@ import anyio.to_thread
 import msgspec
 
 from everturn.domain.checkpoints import Checkpoint, parse_at
-from everturn.domain.errors import Retry, WrongState
+from everturn.domain.errors import Denied, Retry, WrongState
 from everturn.domain.machine import Machine
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
@@ -86,7 +86,8 @@ class SessionFiles:
     ) -> tuple[str, Checkpoint | None]:
         """Save a file over the one with this tag, or a new one (None); the path and the checkpoint with it.
 
-        Raises StaleFile, WrongState, and as ``save_file``.
+        Raises StaleFile, WrongState, Denied if a profile that only reads works in a project, and as
+        ``save_file``.
         """
         session = await self._engine.session(owner, session_id)
         copy = await self._store.working_copies.get(owner, session_id)
@@ -96,6 +97,12 @@ class SessionFiles:
             raise WrongState(
                 f"The files of this session are on another machine, {name}. Nothing was saved.",
                 hint="Save it there." if is_project else "Try again when its turn has ended.",
+            )
+        profile = self._toolbox.profiles.get(session.profile)
+        if is_project and not profile.may_change_files:
+            raise Denied(
+                f"Nothing was saved: the profile {profile.name} only reads, and the folder is a project's.",
+                hint="Choose another profile, or change the file with your own editor.",
             )
         # Finishes an earlier restore first: a branch that was not used yet has its files to come.
         async with self._restorer.hold(session) as folder:

@@ -22,17 +22,20 @@ from everturn.workspace.folder_lock import hold_folder
 from everturn.workspace.index import Folder
 from everturn.workspace.recorder import Brought, Recorder, Seen
 from everturn.workspace.restore import Report
+from everturn.workspace.versions import Versions
 
 
 class Arrived(msgspec.Struct, frozen=True):
     """``former``: the machine from which the files came. ``changes``: of the checkpoint; what it left out may
-    be missing here. ``kept``: paths that could not be restored, and why."""
+    be missing here. ``kept``: paths that could not be restored, and why. ``is_aside``: what was here and not
+    recorded yet was stored first."""
 
     former: Machine
     checkpoint: str | None
     files: int
     changes: Changes
     kept: dict[str, str]
+    is_aside: bool = False
 
 
 Announce = Callable[[Arrived], Awaitable[None]]
@@ -43,6 +46,15 @@ class Arrival:
         self._store = store
         self._recorder = recorder
         self._probe = probe or Probe()
+
+    async def is_waiting(self, session: Session, name: bytes) -> bool:
+        """True if the files are still on another machine, with one of this name at the top. Raises what the
+        blobs and the store raise."""
+        copy = await self._store.working_copies.get(session.owner, session.id)
+        if self._is_here(session, copy):
+            return False
+        top = await Versions(self._store.blobs).tree(copy.tree if copy.wanted is None else copy.wanted)
+        return any(entry.name == name for entry in top.entries)
 
     async def bring(
         self,
@@ -76,7 +88,9 @@ class Arrival:
         if self._is_here(session, copy):
             return None  # another task has brought them meanwhile
         seen = await self._recorder.look(session, workspace)
+        is_aside = False
         if copy.wanted is None and copy.last is not None and await self._is_unknown(session, seen.tree):
+            is_aside = True
             copy = await self._keep_aside(session, copy, copy.last, seen)  # guard: e05 postgresql
             await self._probe.reach(Moment.FILES_PUT_ASIDE, session.id)
         brought = await self._restore(session, workspace, copy, seen.folder, report)
@@ -87,6 +101,7 @@ class Arrival:
             brought.done.changed_total,
             Changes() if copy.last is None else copy.last.changes,
             brought.kept,
+            is_aside,
         )
         if announce is not None:
             await announce(arrived)
