@@ -22,6 +22,16 @@ function all(start: Conversation, ...events: SessionEvent[]): Conversation {
 }
 
 describe("a conversation", () => {
+  it("knows that the worker of a running turn has gone, until another one takes it", () => {
+    const released = { ...row("trn_1", "running"), is_ready: true, epoch: 2 };
+    const start = open(session, page([message("trn_1", "hi")], [released], { position: 5, replay_from: 2 }));
+    const resumed = (position: number, epoch: number): SessionEvent =>
+      event(position, "trn_1", { kind: "turn.resumed", epoch, worker: "w", reason: "crash" });
+    const replayed = all(start, resumed(3, 2));
+    expect(replayed.turns[0]!.releasedEpoch).toBe(2);
+    expect(all(replayed, resumed(6, 3)).turns[0]!.releasedEpoch).toBeNull();
+  });
+
   it("rebuilds an active turn from its events and ignores what came before", () => {
     const start = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { position: 5, replay_from: 2 }));
     expect(start.position).toBe(2);

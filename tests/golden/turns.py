@@ -128,11 +128,23 @@ def cases() -> list[Case]:
 def _saves() -> list[Case]:
     note = SavedFiles((FileChange("notes.txt", ChangeKind.CHANGED, 12),), 3)
     saved = Message("msg_saved", "trn", Role.USER, (note,), START_MS)
+    long = command("c1", "make")
     return [
         Case(
             "an answer after the user saved files",
             [*begun(), ev.MessageAdded(saved), *said(1, "Seen."), ev.TurnCompleted()],
-        )
+        ),
+        Case(
+            "an output that could not be kept",
+            [
+                *begun(),
+                *wished(1, long),
+                *ran(long, "make"),
+                finished(long, "the end", not_kept="The storage is away."),
+                *said(2, "It is long."),
+                ev.TurnCompleted(),
+            ],
+        ),
     ]
 
 

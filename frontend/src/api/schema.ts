@@ -813,6 +813,8 @@ export interface components {
             decision?: components["schemas"]["Decision"] | null;
             /** @default null */
             output?: string | null;
+            /** @default  */
+            not_kept?: string;
         };
         /**
          * Role
@@ -1185,6 +1187,8 @@ export interface components {
             is_untrusted?: boolean;
             /** @default null */
             checkpoint?: string | null;
+            /** @default  */
+            not_kept?: string;
         };
         /** ToolOut */
         ToolOut: {

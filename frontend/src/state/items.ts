@@ -154,6 +154,8 @@ export interface TurnView {
   usage: Usage;
   missedCache: boolean;
   attempts: number;
+  /** Its worker has gone and no other one has it yet; null: one has it. The number tells which worker that was. */
+  releasedEpoch: number | null;
   failure: Failure | null;
   recovery: "none" | "pending" | "recovered" | "final";
   recoveredAt: number | null;
@@ -186,6 +188,7 @@ export function emptyTurn(id: string, at: number): TurnView {
     usage: {},
     missedCache: false,
     attempts: 0,
+    releasedEpoch: null,
     failure: null,
     recovery: "none",
     recoveredAt: null,

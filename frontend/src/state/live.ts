@@ -232,6 +232,7 @@ function toolFinished(turn: TurnView, payload: Of<"tool.finished">, at: number):
     display: payload.display ?? null,
     duration_ms: known.startedAt === null ? null : Math.max(0, at - known.startedAt),
     is_untrusted: payload.is_untrusted ?? false,
+    ...(payload.not_kept ? { not_kept: payload.not_kept } : {}),
     ...(known.wished === null ? {} : { arguments: known.arguments }),
     // A result that was given for a call in doubt is not the call's own, and has none of its output.
     ...((known.state === "doubt" || payload.outcome === "unknown") && known.output ? { output: known.output } : {}),
@@ -357,7 +358,9 @@ export function firstLine(text: string): string {
 // --- the turn -----------------------------------------------------------------------------------
 
 function turnResumed(turn: TurnView, payload: Of<"turn.resumed">, at: number): TurnView {
-  const running: TurnView = { ...turn, state: "running", endedAt: null, failure: null, recovery: "none" };
+  // Events from before the release are replayed after the turn's row was read.
+  const releasedEpoch = payload.epoch > (turn.releasedEpoch ?? -1) ? null : turn.releasedEpoch;
+  const running: TurnView = { ...turn, state: "running", endedAt: null, failure: null, recovery: "none", releasedEpoch };
   if (payload.reason === "answered") return running;
   const stopped = payload.stopped_at ?? (turn.lastAt || at);
   let next = closeAllBars(running, stopped);

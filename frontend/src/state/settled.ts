@@ -15,6 +15,7 @@ export function describe(view: TurnView, turn: Turn): TurnView {
     startedAt: turn.started_at ?? null,
     endedAt: turn.ended_at ?? null,
     attempts: turn.attempts ?? 0,
+    releasedEpoch: turn.state === "running" && turn.is_ready ? turn.epoch : null,
     failure: turn.failure ?? null,
     recovery: turn.recovery ?? "none",
     recoveredAt: turn.recovered_at ?? null,

@@ -112,6 +112,7 @@ class ToolFinished(Payload, frozen=True, tag="tool.finished"):
     display: Json = None
     is_untrusted: bool = False
     checkpoint: str | None = None  # what the workspace held afterwards, if the call changed it
+    not_kept: str = ""  # why the full output could not be stored
 
 
 class FilesChanged(Payload, frozen=True, tag="files.changed"):

@@ -315,6 +315,7 @@ class Fold:
             decision=call.decision,
             # A result that was given for a call in doubt is not the call's own, and has none of its output.
             output=call.printed.text if call.doubt or payload.outcome is Outcome.UNKNOWN else None,
+            not_kept=payload.not_kept,
         )
         call.printed = Printed()
         states = {Outcome.OK: BarState.DONE, Outcome.UNKNOWN: BarState.UNKNOWN}

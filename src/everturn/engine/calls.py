@@ -235,13 +235,20 @@ class Calls:
             # The call has taken effect, so its result is journaled without the artifact. The journal has a
             # spool and files have none; without a result the user would be asked whether the call happened.
             trouble, artifact = error, None
-            shown = head_and_tail(result.text, tool.spec.output_bytes_max)
+            shown = head_and_tail(result.text, tool.spec.output_bytes_max, is_kept=False)
             text = f"{shown}\n[The whole output could not be kept: {error.message}]"
         recorded, text = await self._files.record(tool, call, text)
         result = ToolResult(text, result.outcome, result.display)
         # An error message can quote text from outside: names of files, the words of a plug-in's exception.
         is_untrusted = tool.spec.is_untrusted or result.outcome is Outcome.ERROR
-        await self._finish(state, result, artifact=artifact, is_untrusted=is_untrusted, recorded=recorded)
+        await self._finish(
+            state,
+            result,
+            artifact=artifact,
+            is_untrusted=is_untrusted,
+            recorded=recorded,
+            not_kept="" if trouble is None else trouble.message,
+        )
         await self._files.record_late()  # guard: e01
         if isinstance(trouble, Stopped):
             raise trouble
@@ -313,6 +320,7 @@ class Calls:
         artifact: str | None = None,
         is_untrusted: bool,
         recorded: ev.FilesChanged | None = None,
+        not_kept: str = "",
     ) -> None:
         note = self._files.take_note()
         finished = ev.ToolFinished(
@@ -324,6 +332,7 @@ class Calls:
             result.display,
             is_untrusted or bool(note),  # it names files
             None if recorded is None else recorded.checkpoint,
+            not_kept,
         )
         await self._log.append(*([] if recorded is None else [recorded]), finished)
         await self._services.probe.reach(Moment.TOOL_FINISHED, self._turn.id)

@@ -340,12 +340,14 @@ def storable(text: str) -> str:
     return text
 
 
-def head_and_tail(text: str, bytes_max: int) -> str:
-    """The beginning and the end of a long output, with a note of how much is left out."""
+def head_and_tail(text: str, bytes_max: int, *, is_kept: bool = True) -> str:
+    """The beginning and the end of a long output, with a note of how much is left out. ``is_kept``: the full
+    output is stored."""
     data = text.encode()
     if len(data) <= bytes_max:
         return text
     head = data[: bytes_max * 2 // 3].decode("utf-8", "ignore")
     tail = data[len(data) - bytes_max // 3 :].decode("utf-8", "ignore")
     missing = len(data) - len(head.encode()) - len(tail.encode())
-    return f"{head}\n[… {missing:,} bytes left out; the full output is kept as an artifact …]\n{tail}"
+    kept = "; the full output is kept as an artifact" if is_kept else ""
+    return f"{head}\n[… {missing:,} bytes left out{kept} …]\n{tail}"

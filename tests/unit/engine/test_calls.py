@@ -156,6 +156,7 @@ async def test_a_call_whose_whole_output_cannot_be_kept_is_not_in_doubt(store, c
         assert len(pay.calls) == 1
         (result,) = await results(h, session)
         assert result.text == f"paid\n[The whole output could not be kept: {trouble.message}]"
+        assert result.not_kept == trouble.message
 
 
 async def test_a_result_does_not_wait_for_ever_for_room_for_the_whole_output(store, clock, monkeypatch):
