@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from everturn.domain.errors import DiskFull, FilesConflict, NothingToDo
+from everturn.domain.checkpoints import At, Cause, Checkpoint
+from everturn.domain.errors import BlobMissing, DiskFull, FilesConflict, NothingToDo
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.store_values import RetriedTurn
+from everturn.domain.trees import hash_bytes
 from everturn.domain.turns import TurnState
 from everturn.domain.working_copies import ASK, FileChoices, FilesChoice, Move, MoveFiles
 from everturn.store import Store
-from everturn.workspace import FilesSettings, Recorder
+from everturn.workspace import Compare, FilesSettings, Recorder, Versions
 from everturn.workspace.restore import Restore
+from everturn.workspace.thread_blobs import ThreadBlobs
 from tests.file_sessions import OWNER, FileSessions, open_file_sessions, put_files, request, writing
 from tests.trees import QuickDisk
 
@@ -402,3 +405,77 @@ async def test_e02_a_full_disk_stops_out_loud_and_the_turn_can_be_resumed(
             await s.h.settled(turn.id)
             await anyio.sleep(0.01)
     assert s.files(session) == {"a.txt": "one"}
+
+
+def damage(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """From now on the stored bytes of this text cannot be read."""
+    lost, fetch = hash_bytes(text.encode()), ThreadBlobs.fetch
+
+    def fetch_others(blobs: ThreadBlobs, sha256: str) -> Iterator[bytes]:
+        if sha256 == lost:
+            raise BlobMissing(lost)
+        return fetch(blobs, sha256)
+
+    monkeypatch.setattr(ThreadBlobs, "fetch", fetch_others)
+
+
+async def versions(s: FileSessions, session: Any, path: str) -> list[tuple[Cause, str | None]]:
+    """Newest first: why there is a version of the file, and its hash."""
+
+    async def newest_first() -> AsyncIterator[Checkpoint]:
+        for made in await s.h.store.checkpoints.of_session(OWNER, session.id):
+            yield made
+
+    found = await Compare(Versions(s.h.store.blobs)).history(newest_first(), path)
+    return [(version.cause, version.sha256) for version in found.versions]
+
+
+async def test_e02_a_file_whose_bytes_are_damaged_gets_no_restored_version(
+    s: FileSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, moves = await s.h.new_session(), s.h.engine.moves
+    first = await s.turn(session, a_txt="one", b_txt="one and b")
+    await s.turn(session, a_txt="two", b_txt="two and b")
+    before = await versions(s, session, "a.txt")
+    damage(monkeypatch, "one")
+    tree = await s.h.store.checkpoints.tree_at(OWNER, session.id, At(first.id))
+    plan = await s.h.engine.restorer.plan_restore(await s.h.store.sessions.get(OWNER, session.id), tree)
+    done = await moves.restore(OWNER, session.id, plan)
+    assert [kept.path for kept in done.kept] == ["a.txt"]
+    assert s.files(session) == {"a.txt": "two", "b.txt": "one and b"}
+    assert await versions(s, session, "a.txt") == before
+    assert (await versions(s, session, "b.txt"))[0][0] is Cause.RESTORED
+    await s.turn(session, c_txt="three")
+    causes = [made.cause for made in await s.h.store.checkpoints.of_session(OWNER, session.id)]
+    assert Cause.FOUND not in causes, "nothing was changed outside"
+
+
+async def test_e02_a_file_that_an_undo_cannot_restore_does_not_look_changed_outside(
+    s: FileSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await s.h.new_session()
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two")
+    damage(monkeypatch, "one")
+    await s.h.engine.undo(OWNER, session.id, request())
+    assert s.files(session) == {"a.txt": "two"}
+    await s.turn(session, c_txt="three")
+    causes = [made.cause for made in await s.h.store.checkpoints.of_session(OWNER, session.id)]
+    assert Cause.FOUND not in causes
+
+
+async def test_e02_undo_and_redo_list_no_changes_from_outside(s: FileSessions) -> None:
+    """Keep both puts a copy beside the file; the next move finds it and records it."""
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two")
+    put_files(s.folder(session), {"a.txt": "mine"})
+    for _ in range(2):
+        await engine.undo(OWNER, session.id, request(), BOTH)
+        await engine.redo(OWNER, session.id, request(), BOTH)
+    assert [cause for cause, _ in await versions(s, session, "a.txt")] == [
+        Cause.FOUND,
+        Cause.CALL,
+        Cause.CALL,
+    ]
+    assert [cause for cause, _ in await versions(s, session, "a (mine).txt")] == [Cause.RESTORED]

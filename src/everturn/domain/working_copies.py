@@ -107,6 +107,14 @@ class RestoredFiles(msgspec.Struct, frozen=True):
     kept: tuple[KeptFile, ...] = ()
 
 
+class HeldFiles(msgspec.Struct, frozen=True):
+    """What a folder holds because damaged bytes could not be restored. ``changes``: how it differs from what
+    was wanted, if that is known."""
+
+    tree: str
+    changes: Changes
+
+
 class Unsettled(msgspec.Struct, frozen=True):
     """A session whose folder does not hold yet what it has to."""
 
@@ -138,10 +146,17 @@ class WorkingCopies(Protocol):
         ...
 
     async def settle(
-        self, owner: str, session_id: str, wanted: str, machine: str | None, done: RestoredFiles
+        self,
+        owner: str,
+        session_id: str,
+        wanted: str,
+        machine: str | None,
+        done: RestoredFiles,
+        *,
+        held: HeldFiles | None = None,
     ) -> bool:
-        """The folder now holds ``wanted``. False if something else is wanted meanwhile. Raises NotFound,
-        Gone."""
+        """The folder now holds ``wanted`` or, where that is damaged, ``held``. False if something else is
+        wanted meanwhile. Raises NotFound, Gone."""
         ...
 
     async def unsettled(self) -> Sequence[Unsettled]: ...

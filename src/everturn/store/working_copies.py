@@ -17,6 +17,7 @@ from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import (
     FilesChoice,
     FilesPlan,
+    HeldFiles,
     Move,
     MoveFiles,
     PlanNeeded,
@@ -78,9 +79,16 @@ class WorkingCopies:
         return await self._db.write(_restore, owner, session_id, plan)
 
     async def settle(
-        self, owner: str, session_id: str, wanted: str, machine: str | None, done: RestoredFiles
+        self,
+        owner: str,
+        session_id: str,
+        wanted: str,
+        machine: str | None,
+        done: RestoredFiles,
+        *,
+        held: HeldFiles | None = None,
     ) -> bool:
-        return await self._db.write(_settle, owner, session_id, wanted, machine, done)
+        return await self._db.write(_settle, owner, session_id, wanted, machine, done, held)
 
     async def unsettled(self) -> list[Unsettled]:
         return await self._db.read(_unsettled)
@@ -280,11 +288,19 @@ def _copied_row(
 
 
 def _settle(
-    tx: Tx, owner: str, session_id: str, wanted: str, machine: str | None, done: RestoredFiles
+    tx: Tx,
+    owner: str,
+    session_id: str,
+    wanted: str,
+    machine: str | None,
+    done: RestoredFiles,
+    held: HeldFiles | None,
 ) -> Script[bool]:
     session = yield from locked_shown_session(tx, owner, session_id)
     if (yield from WORKING_COPY_SETTLE.first(session.no, wanted, machine)) is None:
         return False
+    if held is not None and held.tree != wanted:
+        yield from _record_held(tx, session, wanted, done, held)
     last = (yield from _working_copy(session)).last
     event = FilesRestored(
         at=session.session.head or START,
@@ -295,6 +311,24 @@ def _settle(
     )
     yield from add_events(tx, session, OF_SESSION, [event], is_activity=False)
     return True
+
+
+def _record_held(
+    tx: Tx, session: SessionRow, wanted: str, done: RestoredFiles, held: HeldFiles
+) -> Script[None]:
+    """Say what the folder holds in place of damaged files: it is neither what is wanted nor a user's change.
+
+    The checkpoint of a restore that a user asked for is corrected, so that no version is listed that does
+    not exist. After a move the last checkpoint is an older one, which stays as it is.
+    """
+    last = yield from CHECKPOINT_LAST.first(session.no)
+    if last is not None and last.cause == Cause.RESTORED and last.before != wanted:
+        restored = Changes(done.changes, done.changes_total)
+        body = msgspec.structs.replace(body_of(last), **msgspec.structs.asdict(restored))
+        yield q("checkpoint_correct", last.checkpoint_no, held.tree, to_json(body))
+        return
+    place = CheckpointPlace(session.head_no, 0, Cause.RESTORED)
+    yield from add_checkpoint(tx, session, place, wanted, held.tree, held.changes)
 
 
 def _unsettled(tx: Tx) -> Script[list[Unsettled]]:

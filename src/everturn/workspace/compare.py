@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -14,6 +15,7 @@ from everturn.domain.errors import BlobDamaged, BlobMissing, NotFound
 from everturn.domain.trees import Entry, Kind, Tree
 from everturn.workspace.diff import Change, diff
 from everturn.workspace.lines import count_lines, diff_lines
+from everturn.workspace.mine import find_original
 from everturn.workspace.recorder import file_change, is_of_file
 from everturn.workspace.versions import Versions
 
@@ -142,37 +144,46 @@ class Compare:
         return await self._versions.bytes_of(entry.sha256)
 
     async def history(self, checkpoints: AsyncIterator[Checkpoint], path: str) -> FileHistory:
-        """The versions of one file that differ. ``checkpoints``: of its session, newest first."""
+        """The versions of one file that differ. ``checkpoints``: of its session, newest first.
+
+        Each is compared with what was there before it, and not with the one that was made before it: between
+        the two an undo or a redo may have restored another version.
+        """
         found: list[FileVersion] = []
-        newer: tuple[Checkpoint, Entry | None] | None = None
         async for made in checkpoints:
-            if newer is not None and newer[0].before == made.tree and not _may_have(newer[0], path):
-                newer = made, newer[1]  # the newer one did not touch it
+            if not _may_have(made, path):
                 continue
-            entry = await self._entry(made.tree, path)
-            if newer is not None:
-                _add(found, newer, entry)
-                if len(found) >= VERSIONS_MAX:
-                    return FileHistory(tuple(found), is_cut=True)
-            newer = made, entry
-        if newer is not None:
-            first = newer[0].before
-            _add(found, newer, await self._entry(first, path) if first else None)
+            older = await self._entry(made.before, path) if made.before else None
+            version = _version(made, path, older, await self._entry(made.tree, path))
+            if version is None:
+                continue
+            if found and _is_repeated(found[-1], version):
+                found.pop()  # the same was found after each of several moves: it was there since the first
+            elif len(found) >= VERSIONS_MAX:
+                return FileHistory(tuple(found), is_cut=True)
+            found.append(version)
         return FileHistory(tuple(found))
 
 
-def _add(found: list[FileVersion], newer: tuple[Checkpoint, Entry | None], older: Entry | None) -> None:
-    """Add the newer version if it differs from the older one."""
-    made, entry = newer
+def _version(made: Checkpoint, path: str, older: Entry | None, entry: Entry | None) -> FileVersion | None:
+    """What the checkpoint made of the file; None if it is the same as before."""
     if (entry is None and older is None) or (entry is not None and entry.is_same(older)):
-        return
+        return None
     what = ChangeKind.CHANGED
     if entry is None:
         what = ChangeKind.DELETED
     elif older is None:
         what = ChangeKind.ADDED
     size, sha256 = (0, None) if entry is None else (entry.size, entry.sha256)
-    found.append(FileVersion(made.id, made.turn_id, made.cause, made.created_at, size, sha256, what))
+    cause = made.cause
+    if cause is Cause.FOUND and what is ChangeKind.ADDED and find_original(os.fsencode(path)) is not None:
+        cause = Cause.RESTORED  # a restore put it beside the restored file, and a later look found it
+    return FileVersion(made.id, made.turn_id, cause, made.created_at, size, sha256, what)
+
+
+def _is_repeated(newer: FileVersion, older: FileVersion) -> bool:
+    is_same = (newer.cause, newer.what, newer.sha256) == (older.cause, older.what, older.sha256)
+    return is_same and older.cause in (Cause.FOUND, Cause.RESTORED)
 
 
 def _may_have(made: Checkpoint, path: str) -> bool:

@@ -208,6 +208,7 @@ class Recorder:
             Changes(tuple(map(file_change, files[:LISTED_MAX])), len(files)),
             self._changes(wanted, seen, after),
             {shown(path): why for path, why in sorted(kept.items())},
+            is_damaged=bool(kept) and restored.damaged == kept.keys(),
         )
 
     def _fetch(self, sha256: str) -> Iterator[bytes]:
@@ -242,12 +243,13 @@ class Recorder:
 class Brought(msgspec.Struct, frozen=True):
     """What ``bring`` did. ``after``: the folder as it is now. ``done``: what it changed, also before it was
     cut off. ``rest``: how the folder still differs from the tree, where paths were ``kept``, and what
-    checkpoints leave out there."""
+    checkpoints leave out there. ``is_damaged``: paths were kept only because their bytes are damaged."""
 
     after: Folder
     done: Changes
     rest: Changes
     kept: dict[str, str]
+    is_damaged: bool = False
 
     @property
     def restored(self) -> RestoredFiles:

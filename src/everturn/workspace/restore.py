@@ -35,10 +35,12 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 
 class Restored(msgspec.Struct):
-    """``done``: paths that now hold what is wanted. ``kept``: paths that were not touched, and why."""
+    """``done``: paths that now hold what is wanted. ``kept``: paths that were not touched, and why;
+    ``damaged``: those of them whose stored bytes are damaged or missing."""
 
     done: list[bytes] = msgspec.field(default_factory=list)
     kept: dict[bytes, str] = msgspec.field(default_factory=dict)
+    damaged: set[bytes] = msgspec.field(default_factory=set)
 
 
 class Restore:
@@ -102,6 +104,8 @@ class Restore:
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
                 raise
             self._result.kept[change.path] = error.strerror or str(error)
+            if error.errno == errno.ENODATA:
+                self._result.damaged.add(change.path)
 
     # --- removing, folders -------------------------------------------------------------------------
 

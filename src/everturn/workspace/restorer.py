@@ -34,6 +34,7 @@ from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import (
     FileChoices,
     FilesPlan,
+    HeldFiles,
     KeptFile,
     Move,
     RestoredFiles,
@@ -188,24 +189,30 @@ class Restorer:
         known = self._seen.pop(session.id, None)
         if known is not None and known.tree != copy.present:
             known = None
-        done, found = await self._bring(session, folder, copy, known)
+        done, found, held = await self._bring(session, folder, copy, known)
         await self._probe.reach(Moment.FILES_RESTORED, session.id)
         machine = self._store.machine.text
         with anyio.CancelScope(shield=True):
-            await self._store.working_copies.settle(session.owner, session.id, copy.wanted, machine, done)
+            await self._store.working_copies.settle(
+                session.owner, session.id, copy.wanted, machine, done, held=held
+            )
             if found is not None and found.tree == copy.wanted:
                 await self._recorder.remember(session.id, found)
         return done
 
     async def _bring(
         self, session: Session, folder: Path, copy: WorkingCopy, known: Folder | None
-    ) -> tuple[RestoredFiles, Folder | None]:
+    ) -> tuple[RestoredFiles, Folder | None, HeldFiles | None]:
+        """What was done, what the folder holds, and the same for the store if damaged bytes are the only
+        reason that it is not what is wanted."""
         try:
             brought = await self._recorder.bring(session, folder, copy, known=known)
         except (BlobMissing, BlobDamaged, TreeUnreadable) as error:
             # Nothing can be done about it, and the session must not wait for it for ever.
-            return RestoredFiles(kept=(KeptFile("", error.message),)), None
-        return brought.restored, brought.after
+            kept = RestoredFiles(kept=(KeptFile("", error.message),))
+            return kept, None, HeldFiles(copy.present, Changes())
+        held = HeldFiles(brought.after.tree, brought.rest) if brought.is_damaged else None
+        return brought.restored, brought.after, held
 
     async def _in_thread(self, act: Callable[[*Args], T], *args: *Args) -> T:
         return await anyio.to_thread.run_sync(act, *args, limiter=self._threads)

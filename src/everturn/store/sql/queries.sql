@@ -777,6 +777,9 @@ DELETE FROM checkpoints WHERE checkpoint_no = $1
 -- name: checkpoint_merge
 UPDATE checkpoints SET before = $2, body = $3 WHERE checkpoint_no = $1
 
+-- name: checkpoint_correct
+UPDATE checkpoints SET tree = $2, body = $3 WHERE checkpoint_no = $1
+
 -- name: checkpoint_trees
 SELECT checkpoint_no, tree, before, id FROM checkpoints WHERE checkpoint_no > $1 ORDER BY checkpoint_no LIMIT $2
 
