@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from typing import BinaryIO
 
@@ -48,10 +49,21 @@ class Digest:
         return bytes(self._checksums) if self._size > CHUNK_BYTES else b""
 
 
+def _find_crc32() -> Callable[[bytes | memoryview], int]:
+    """The function of isal, which is four times as fast, where there is a package of it for this machine."""
+    try:
+        return importlib.import_module("isal.isal_zlib").crc32  # type: ignore[no-any-return]  # no import that a type checker would need
+    except ImportError:
+        return zlib.crc32
+
+
+_crc32 = _find_crc32()
+
+
 def checksum(chunk: bytes | memoryview) -> bytes:
-    """CRC-32: it finds damage, at a third of the cost of the hash. Nothing here defends against a forger, who
-    could change the rows as well."""
-    return zlib.crc32(chunk).to_bytes(4, "big")
+    """CRC-32: it finds damage, at a fraction of the cost of the hash. Nothing here defends against a forger,
+    who could change the rows as well."""
+    return _crc32(chunk).to_bytes(4, "big")
 
 
 def open_source(source: Source) -> BinaryIO:
