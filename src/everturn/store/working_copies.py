@@ -117,7 +117,8 @@ def _tree_made(tx: Tx, owner: str, session_id: str) -> Script[str]:
     session = yield from get_session(tx, owner, session_id)
     tree = (yield from _working_copy(session)).tree
     row = yield from CHECKPOINT_LAST.first(session.no)
-    while row is not None and row.cause in _OF_USERS and row.before:
+    # What a take-over found, in the epoch of its worker, is the work of the turn.
+    while row is not None and row.cause in _OF_USERS and not row.epoch and row.before:
         tree = row.before
         row = yield from CHECKPOINT_BEFORE.first(session.no, tree, row.id)
     return tree
