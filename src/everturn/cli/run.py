@@ -28,6 +28,7 @@ from everturn.cli.common import (
     run,
 )
 from everturn.cli.screen import Screen
+from everturn.cli.unfinished import refuse_leftover
 from everturn.config import read_config
 from everturn.domain import events as ev
 from everturn.domain.asks import Ask
@@ -125,6 +126,7 @@ async def _run(
     is_json: bool,
 ) -> int:
     config = read_config(home)
+    refuse_leftover(config.home)
     profile = config.profiles.get(asked.profile)
     model = asked.model or (None if session_id else profile.model or config.model)
     if model is not None:

@@ -16,6 +16,7 @@ import click
 from everturn.app import open_app, open_gateway, open_web
 from everturn.cli.common import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
+from everturn.cli.unfinished import refuse_leftover
 from everturn.config import Config, Flags, read_config
 from everturn.domain.errors import ModelKeyMissing
 from everturn.domain.secrets import SecretsState
@@ -52,6 +53,7 @@ def serve(
     configure_logs(level=log_level)
     flags = Flags(host=host, port=port, model=model, opens_browser=opens_browser)
     config = read_config(home, flags=flags)
+    refuse_leftover(config.home)
     run(_serve(config))
 
 

@@ -112,9 +112,7 @@ class Restoration:
     def _refuse_foreign_folder(self) -> None:
         if self._source.is_relative_to(self._home.resolve()):
             raise Invalid(f"{self._source} lies in {self._home}.", hint="Move the backup elsewhere.")
-        # If a server was started in a leftover, it is a data folder in use.
-        in_use = (self._database, self._home / "workers", self._home / "server.lock")
-        if not self._path.exists() or any(path.exists() for path in in_use):
+        if not _is_leftover(self._home) or self._database.exists():
             raise Invalid(
                 f"{self._home} is not empty; nothing was touched.",
                 hint="Move it away, or name another --home.",
@@ -146,6 +144,22 @@ class Restoration:
             if self._is_new:
                 self._home.rmdir()
         os.close(self._note)
+
+
+def refuse_leftover(home: Path) -> None:
+    """Raises Invalid if a restoration into the folder was cut off, or is under way: what is there is not the
+    whole backup, and a server would begin with an empty list of sessions."""
+    if _is_leftover(home):
+        raise Invalid(
+            f"A backup was being restored into {home}, and that was not finished.",
+            hint="Run 'everturn restore' again; to begin without the backup, delete the folder.",
+        )
+
+
+def _is_leftover(home: Path) -> bool:
+    """If a server was started in a leftover, it is a data folder in use."""
+    in_use = ("everturn.db", "workers", "server.lock")
+    return (home / NOTE).exists() and not any((home / name).exists() for name in in_use)
 
 
 def clear(folder: Path) -> bool:

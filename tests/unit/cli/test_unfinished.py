@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everturn.cli.unfinished import NOTE, clear_all
+from click.testing import CliRunner
+
+from everturn.cli.serve import serve
+from everturn.cli.unfinished import NOTE, clear_all, refuse_leftover
 
 
 def test_a_leftover_that_cannot_be_looked_at_is_named_and_the_others_are_cleared(tmp_path: Path) -> None:
@@ -18,3 +21,16 @@ def test_a_leftover_that_cannot_be_looked_at_is_named_and_the_others_are_cleared
     assert [folder for folder, _ in left] == [closed]
     assert closed.is_dir()
     assert not ours.exists()
+
+
+def test_no_server_starts_in_a_folder_that_was_not_restored_whole(tmp_path: Path) -> None:
+    (tmp_path / NOTE).touch()
+    refused = CliRunner().invoke(serve, ["--home", str(tmp_path), "--port", "0"])
+    assert "was not finished" in str(refused.exception)
+    assert [path.name for path in tmp_path.iterdir()] == [NOTE]
+
+
+def test_a_folder_that_is_in_use_since_is_a_data_folder_like_any_other(tmp_path: Path) -> None:
+    for name in (NOTE, "everturn.db"):
+        (tmp_path / name).touch()
+    refuse_leftover(tmp_path)
