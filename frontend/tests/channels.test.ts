@@ -10,7 +10,7 @@ function account(name: string, more: Partial<Account> = {}): Account {
 }
 
 const held: UndecidedPart = {
-  id: "prt_1", account: "telegram", platform: "telegram", chat_id: "cht_1", chat_title: "Ann", state: "held", changed_at: 1, error: null, session_id: null, turn_id: null,
+  id: "prt_1", account: "telegram", platform: "telegram", chat_id: "cht_1", chat_title: "Ann", state: "held", changed_at: 1, error: null, session_id: null, turn_id: null, excerpt: "It ran.",
 };
 
 let asked: { method: string; path: string; body: unknown }[];

@@ -147,6 +147,7 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
             telegram.break_off()
             telegram.say("Has it ran?")
             await expect(card).to_contain_text("A message may not have arrived")
+            await expect(card.locator("q")).to_have_text("It ran at 02:00.")
             assert await serious(page) == []
             await card.get_by_role("button", name="It arrived").click()
             await expect(card).not_to_contain_text("A message may not have arrived")

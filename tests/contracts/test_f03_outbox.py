@@ -340,6 +340,7 @@ async def test_f03_a_person_decides_about_a_held_part(store: Store) -> None:
         await store.delivery.outbox.mark_unknown(lease, part.id, "The connection broke.")
         await store.delivery.outbox.settle_unknown(lease, WhenUnknown.HOLD)
     first, second = await store.delivery.outbox.needing_a_person(ME)
+    assert [first.excerpt, second.excerpt] == ["a", "b"]
     assert await store.delivery.outbox.needing_a_person("eve") == []
     with pytest.raises(NotFound):
         await store.delivery.outbox.send_again("eve", first.id)

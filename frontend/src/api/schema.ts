@@ -1385,6 +1385,7 @@ export interface components {
             error: string | null;
             session_id: string | null;
             turn_id: string | null;
+            excerpt: string;
         };
         /** Untrusted */
         Untrusted: {

@@ -6,8 +6,10 @@ outbox with its parts before the first part is sent. The database schema repeats
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
+from html import unescape
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,6 +23,8 @@ from everturn.domain.words import Words
 # How long settled rows of the inbox are kept. No platform delivers an update again after so long.
 INBOX_KEEP_S = 30 * 24 * 3600
 BUTTON_BYTES_MAX = 64  # of a button's data: the least that a platform takes
+_EXCERPT_CHARS_MAX = 160
+_TAG = re.compile(r"<[^>]*>")
 
 
 class InboxState(StrEnum):
@@ -262,6 +266,14 @@ class PartStatus(msgspec.Struct, frozen=True):
     external_id: str | None = None  # the platform's name of the message
     error: str | None = None
     changed_at: int = 0
+    excerpt: str = ""  # how its text begins, where a person has to decide about it
+
+
+def excerpt_of(body: NewPart) -> str:
+    """How the text of a part begins, on one line and without the platform's markup."""
+    text = unescape(_TAG.sub("", body.text)) if body.format == "HTML" else body.text
+    line = " ".join(text.split())
+    return line if len(line) <= _EXCERPT_CHARS_MAX else line[: _EXCERPT_CHARS_MAX - 1].rstrip() + "…"
 
 
 class AskedElsewhere(msgspec.Struct, frozen=True):

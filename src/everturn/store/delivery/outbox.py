@@ -16,6 +16,7 @@ from everturn.domain.delivery import (
     PartStatus,
     ReplyDue,
     WhenUnknown,
+    excerpt_of,
     next_after_unknown,
 )
 from everturn.domain.errors import NotFound, WrongState
@@ -246,7 +247,12 @@ def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[PartStatus]]:
 
 
 def _needing_a_person(tx: Tx, owner: str) -> Script[list[PartStatus]]:
-    return [status_of(row) for row in (yield from PARTS_FOR_PEOPLE.all(owner, FOR_PEOPLE_MAX))]
+    rows = yield from PARTS_FOR_PEOPLE.all(owner, FOR_PEOPLE_MAX)
+    return [msgspec.structs.replace(status_of(row), excerpt=_excerpt(row.body)) for row in rows]
+
+
+def _excerpt(body: str) -> str:
+    return excerpt_of(_part.decode(body)) if body else ""
 
 
 def _outgoing_of(row: OutgoingColumns) -> OutgoingPart:

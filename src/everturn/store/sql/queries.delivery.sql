@@ -287,7 +287,7 @@ WHERE p.id {in_list:$1} AND o.key = 'turn:' || t.id ORDER BY session_id, turn_id
 SELECT id FROM outbox_parts WHERE account = $1 AND state = 'waiting' AND give_up_at <= $2
 
 -- name: parts_for_people
-SELECT {part_columns} FROM chats c JOIN outbox_parts p ON p.chat_no = c.chat_no
+SELECT {part_columns}, p.body FROM chats c JOIN outbox_parts p ON p.chat_no = c.chat_no
 JOIN outbox o ON o.outbox_no = p.outbox_no WHERE c.owner = $1 AND {is_served:c} AND p.state IN ('held','undelivered')
 ORDER BY p.part_no LIMIT $2
 

@@ -50,6 +50,7 @@ class UndecidedPart(msgspec.Struct, frozen=True):
     error: str | None
     session_id: str | None
     turn_id: str | None
+    excerpt: str  # how its text begins; empty for a file
 
 
 class Accounts(msgspec.Struct, frozen=True):
@@ -354,4 +355,5 @@ def _undecided_part(part: PartStatus, chat: Chat) -> UndecidedPart:
         error=part.error,
         session_id=chat.session_id,
         turn_id=part.turn_id,
+        excerpt=part.excerpt,
     )

@@ -83,6 +83,10 @@ class PartColumns(Columns, frozen=True):
     changed_at: int
 
 
+class UndecidedColumns(PartColumns, frozen=True):
+    body: str
+
+
 class ReplyPartColumns(Columns, frozen=True):
     """A part of the answer of a turn."""
 
@@ -185,7 +189,7 @@ PARTS_OF_TURN: Select[[int], PartColumns] = Select("parts_of_turn", PartColumns)
 REPLIES_OF_TURNS: Select[[str], ReplyPartColumns] = Select("replies_of_turns", ReplyPartColumns)
 REPLIES_OF_PARTS: Select[[str], ReplyOfPart] = Select("replies_of_parts", ReplyOfPart)
 PARTS_EXPIRED: SelectValue[[str, int], str] = SelectValue("parts_expired")
-PARTS_FOR_PEOPLE: Select[[str, int], PartColumns] = Select("parts_for_people", PartColumns)
+PARTS_FOR_PEOPLE: Select[[str, int], UndecidedColumns] = Select("parts_for_people", UndecidedColumns)
 
 ACCOUNT_FIGURES: Select[[str, int], FiguresColumns] = Select("account_figures", FiguresColumns)
 LEASE: Select[[str], LeaseColumns] = Select("lease_get", LeaseColumns)
