@@ -116,7 +116,7 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
         )
         async with open_house(data_dir) as house:
             house.provider.on("ran?", ["It ran at 02:00."])
-            await house.api("GET", "api/gateway/platforms/telegram")  # its library takes seconds to load
+            await house.api("GET", "api/gateway/platforms/telegram", timeout=300)  # loads its library
             page = await house.open()
             await page.goto(f"{house.url}#/settings/channels")
             card = page.get_by_role("region", name="bot", exact=True)
