@@ -39,17 +39,44 @@ FINISH_S = 240.0  # to finish a restore: the server may be killed several times 
 
 
 class SessionModel:
-    """The files of each turn as they have to be. ``path``: the turns that are shown."""
+    """The files of each turn as they have to be. ``path``: the turns that are shown.
+
+    An undo gives back what was there before the turn, which can differ from ``after`` of the turn before it:
+    that holds what was saved since. ``found_again``: what an undo put there after that; it may have a version of
+    its own, if no other one has it any more.
+    """
 
     def __init__(self, session_id: str) -> None:
         self.id = session_id
+        self.files: Files = {}
+        self.before: dict[str | None, Files] = {}
         self.after: dict[str | None, Files] = {None: {}}
+        self.found_again: dict[str | None, Files] = {}
         self.path: list[str | None] = [None]
         self.undone: list[str | None] = []
 
-    @property
-    def files(self) -> Files:
-        return self.after[self.path[-1]]
+    def write(self, turn: str, files: Files) -> None:
+        self.before[turn] = self.files
+        self.files = self.after[turn] = self.files | files
+        self.path.append(turn)
+        self.undone = []
+
+    def record(self, files: Files) -> None:
+        """A save or a restore: a new version of the last turn."""
+        self.files = self.after[self.path[-1]] = files
+        self.found_again.pop(self.path[-1], None)
+
+    def undo(self) -> None:
+        turn = self.path.pop()
+        self.undone.append(turn)
+        self.files = self.found_again[self.path[-1]] = self.before[turn]
+
+    def redo(self) -> None:
+        self.path.append(self.undone.pop())
+        self.files = self.after[self.path[-1]]
+
+    def versions(self, turn: str | None) -> list[Files]:
+        return [self.after[turn], self.found_again.get(turn, self.after[turn])]
 
 
 class Walker:
@@ -109,9 +136,7 @@ class Walker:
         accepted = await self._server.post(f"/api/sessions/{model.id}/turns", said, self._key(), 202)
         turn = accepted["turn"]["id"]
         await self._until_ended(model, turn)
-        model.after[turn] = model.files | files
-        model.path.append(turn)
-        model.undone = []
+        model.write(turn, files)
 
     async def _until_ended(self, model: SessionModel, turn: str) -> None:
         with anyio.fail_after(PATIENCE_S):
@@ -143,17 +168,17 @@ class Walker:
             answer = await self._server.ask("PUT", path, content=text.encode(), headers=headers)
         if answer.status_code != 200:
             raise Lost(f"saving {name}: {answer.status_code} {answer.text[:300]}")
-        model.after[model.path[-1]] = model.files | {name: text}
+        model.record(model.files | {name: text})
 
     async def _undo(self, model: SessionModel) -> None:
         if model.path[-1] is not None:
             await self._move(model, "undo")
-            model.undone.append(model.path.pop())
+            model.undo()
 
     async def _redo(self, model: SessionModel) -> None:
         if model.undone:
             await self._move(model, "redo")
-            model.path.append(model.undone.pop())
+            model.redo()
 
     async def _move(self, model: SessionModel, move: str) -> None:
         """Asked anew if the session got its title meanwhile, which is another version: nothing has moved."""
@@ -170,8 +195,9 @@ class Walker:
 
     async def _restore(self, model: SessionModel) -> None:
         """Repeated until the plan says that nothing is left to do."""
-        at = self._choice.choice([turn for turn in model.after if turn is not None] or [None])
-        if at is None:
+        known = [turn for turn in model.after if turn is not None and turn not in model.found_again]
+        at = self._choice.choice(known or [None])
+        if at is None or model.after[at] == model.files:
             return
         wanted, base = dict(model.after[at]), f"/api/sessions/{model.id}/files"
         while True:
@@ -182,7 +208,7 @@ class Walker:
             answer = await self._server.ask("POST", f"{base}/restore", json=body)
             if answer.status_code not in (200, 409):
                 raise Lost(f"restoring: {answer.status_code} {answer.text[:300]}")
-        model.after[model.path[-1]] = wanted
+        model.record(wanted)
 
     # --- checks ------------------------------------------------------------------------------------
 
@@ -201,12 +227,16 @@ class Walker:
                 await self._check_version(model, turn)
 
     async def _check_version(self, model: SessionModel, turn: str) -> None:
-        for name, text in model.after[turn].items():
-            answer = await self._server.ask(
-                "GET", f"/api/sessions/{model.id}/files/content?path={name}&at={turn}"
-            )
-            if answer.status_code != 200 or answer.text != text:
-                raise Lost(f"{name} at {turn}: {answer.status_code} {answer.text[:120]!r}, not {text[:40]!r}")
+        found: Files = {}
+        for name in {name for files in model.versions(turn) for name in files}:
+            path = f"/api/sessions/{model.id}/files/content?path={name}&at={turn}"
+            answer = await self._server.ask("GET", path)
+            if answer.status_code == 200:
+                found[name] = answer.text
+            elif answer.status_code != 404:
+                raise Lost(f"{name} at {turn}: {answer.status_code} {answer.text[:120]!r}")
+        if found not in model.versions(turn):
+            raise Lost(f"{turn}: {_difference(model.after[turn], found)}")
 
 
 class FileKills:
