@@ -15,7 +15,7 @@ from tests.crash.power import check_cut, cuts, live_on
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 CUTS_IN_LOG = {"lost": 14, "torn": 8, "mixed": 8}
-CUTS_IN_CI = {"lost": 60, "torn": 25, "mixed": 25, "kept": 15}
+CUTS_IN_CI = {"lost": 30, "torn": 12, "mixed": 12, "kept": 8}  # `make crash` tries any number
 
 
 async def survive_cuts(platter: Platter, folder: Path, chosen: dict[str, int]) -> int:
@@ -39,7 +39,7 @@ async def survive_cuts(platter: Platter, folder: Path, chosen: dict[str, int]) -
 
 async def test_what_was_acknowledged_survives_a_power_cut_at_any_operation(tmp_path: Path) -> None:
     platter = await live_on(tmp_path / "life")
-    assert await survive_cuts(platter, tmp_path / "found", CUTS_IN_CI) > 100
+    assert await survive_cuts(platter, tmp_path / "found", CUTS_IN_CI) > 50
 
 
 async def test_it_survives_a_power_cut_while_the_log_is_started_over(
