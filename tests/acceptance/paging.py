@@ -235,6 +235,11 @@ class House:
         self._process.send_signal(signal.SIGKILL)
         await self._end()
 
+    async def close(self) -> None:
+        """At the end of a test. A polite stop would take several times as long."""
+        if self._process is not None:
+            await self.kill()
+
     async def stop(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
@@ -361,7 +366,7 @@ async def open_house(home: Path, *flags: str, starts: bool = True) -> AsyncItera
         provider = Provider(listener.extra(_PORT))
         group.start_soon(listener.serve, provider.serve, name="provider")
         house = House(home, provider, group)
-        stack.push_async_callback(house.stop)
+        stack.push_async_callback(house.close)
         house.browser = await stack.enter_async_context(open_browser(*flags))
         if starts:
             await house.start()
