@@ -38,6 +38,7 @@ ABOUT = {
     "files": "Files of sessions ([files](files.md)).",
     "memory": "What is remembered across sessions ([memory](memory.md)).",
     "delivery": "What is sent to messaging platforms ([gateway](gateway.md)).",
+    "budget": "The time zone of people ([schedules](schedules.md)).",
 }
 NAMED = {
     "profiles.NAME": (

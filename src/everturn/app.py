@@ -24,6 +24,7 @@ from everturn.memory import NOTES, BuiltMemory, build_memory, import_notes
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.weights import make_shelf
+from everturn.schedules import ScheduleRunner
 from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
 from everturn.tools import EverturnToolbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
@@ -157,6 +158,11 @@ def open_gateway(app: App) -> GatewayAccounts:
     return GatewayAccounts(RunningServices(book, delivery, settings))
 
 
+def open_schedules(app: App) -> ScheduleRunner:
+    """Runs schedules while it is entered. Only a server enters it, as with accounts."""
+    return ScheduleRunner(app.store.schedules, app.engine, app.clock)
+
+
 def open_web(app: App, gateway: Gateway | None = None) -> Web:
     """The web application over an open app; enter it before serving."""
     services = WebServices(
@@ -167,6 +173,7 @@ def open_web(app: App, gateway: Gateway | None = None) -> Web:
         toolbox=app.toolbox,
         recorder=app.recorder,
         gateway=gateway,
+        timezone=app.config.budget.timezone,
     )
     return build_web(
         services,

@@ -26,6 +26,7 @@ from everturn.gateway.settings import check_name, read_setup
 from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
+from everturn.schedules.settings import BudgetSettings
 from everturn.store import StoreSettings, parse_address
 from everturn.tools.names import TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
@@ -58,6 +59,7 @@ TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
         "files": FilesSettings,
         "memory": MemorySettings,
         "delivery": DeliverySettings,
+        "budget": BudgetSettings,
     }
 )
 # Settings of [server] that have an environment variable of their own.
@@ -108,6 +110,7 @@ _FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
         "store": frozenset(("recovery_attempts_max", "recovery_age_max_ms")),
         "files": frozenset(),
         "delivery": frozenset(),
+        "budget": frozenset(),
         "memory": frozenset(
             (
                 *("look_s", "observe_timeout_s", "close_timeout_s", "owing_max", "extraction_chars_max"),
@@ -140,6 +143,7 @@ class Config(msgspec.Struct, frozen=True):
     memory: MemorySettings
     files: FilesSettings
     delivery: DeliverySettings = DeliverySettings()
+    budget: BudgetSettings = BudgetSettings()
     gateway: Mapping[str, AccountSetup] = MappingProxyType({})
 
 
@@ -209,6 +213,7 @@ def read_config(
         memory=reader.convert(MemorySettings, "memory", reader.table("memory")),
         files=files,
         delivery=reader.convert(DeliverySettings, "delivery", reader.table("delivery")),
+        budget=reader.convert(BudgetSettings, "budget", reader.table("budget")),
         gateway=reader.gateway(),
     )
 

@@ -137,7 +137,10 @@ def ids(pair: Pair) -> dict[str, str]:
         enabled=False,
     )
     wait_for(two, "/api/gateway", lambda found: found["accounts"])  # the other servers look every few seconds
+    rule = {"kind": "cron", "expression": "0 8 * * 1-5"}
+    schedule = send(one, "POST", "/api/schedules", name="Morning", text="Say hello.", rule=rule)["id"]
     return {
+        "schedule": schedule,
         "session": session,
         "turn": turn,
         "file": file,

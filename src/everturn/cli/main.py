@@ -19,6 +19,7 @@ COMMANDS = {
     "files": ("files", "Read, compare, download and restore the files of a session."),
     "models": ("models", "List, test and download models."),
     "gateway": ("gateway", "Set up and check accounts on messaging platforms."),
+    "schedules": ("schedules", "List, make and run schedules."),
     "memory": ("memory", "View, edit and delete memory notes."),
     "export": ("export", "Export a session."),
     "import": ("session_import", "Import sessions."),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from everturn.app import open_app, open_gateway, open_web
+from everturn.app import open_app, open_gateway, open_schedules, open_web
 from everturn.cli.common import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
 from everturn.cli.unfinished import refuse_leftover
@@ -22,6 +22,7 @@ from everturn.domain.errors import ModelKeyMissing
 from everturn.domain.secrets import SecretsState
 from everturn.engine import Engine
 from everturn.gateway import GatewayAccounts
+from everturn.schedules import ScheduleRunner
 from everturn.tools import SandboxState
 from everturn.web import configure_logs
 from everturn.web import serve as serve_web
@@ -78,6 +79,7 @@ async def _serve(config: Config) -> None:
     async with (
         open_app(config) as app,
         open_gateway(app) as gateway,
+        open_schedules(app) as schedules,
         open_web(app, gateway) as web,
         AsyncExitStack() as stack,
     ):
@@ -92,11 +94,12 @@ async def _serve(config: Config) -> None:
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         await stack.enter_async_context(trim_heap_regularly(app.clock))
-        await serve_web(web, config.web, drain=partial(_stop, app.engine, gateway), on_ready=_say)
+        await serve_web(web, config.web, drain=partial(_stop, app.engine, gateway, schedules), on_ready=_say)
 
 
-async def _stop(engine: Engine, gateway: GatewayAccounts, grace_s: float) -> None:
-    """The accounts first: what they received would find no engine."""
+async def _stop(engine: Engine, gateway: GatewayAccounts, schedules: ScheduleRunner, grace_s: float) -> None:
+    """Accounts and schedules first: what they start would find no engine."""
+    await schedules.stop()
     await gateway.stop()
     await drain(engine, grace_s)
 

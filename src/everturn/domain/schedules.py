@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from everturn.domain.sessions import Page
 from everturn.domain.turns import TurnState
@@ -22,8 +23,8 @@ class IntervalRule(msgspec.Struct, frozen=True, tag="interval", tag_field="kind"
     """Every so many seconds from ``start_at`` on, whatever the clocks of the zone do. The first time is one
     interval after ``start_at``; None: when the schedule is made."""
 
-    every_s: int
-    start_at: int | None = None
+    every_s: Annotated[int, Meta(ge=1, le=10**9)]
+    start_at: Annotated[int, Meta(ge=0, le=10**13)] | None = None
 
 
 class OnceRule(msgspec.Struct, frozen=True, tag="once", tag_field="kind"):

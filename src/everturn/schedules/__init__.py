@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from everturn.schedules.book import Preview, ScheduleBook
     from everturn.schedules.plan import plan_due, replan
     from everturn.schedules.reading import describe
     from everturn.schedules.runner import ScheduleRunner
     from everturn.schedules.times import check_timing, latest_times, next_time, next_times
 
 __all__ = [
+    "Preview",
+    "ScheduleBook",
     "ScheduleRunner",
     "check_timing",
     "describe",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import Protocol
+from typing import Protocol, Self
 
 import anyio.lowlevel
 import msgspec
@@ -28,6 +29,21 @@ class ScheduleRunner:
         self._schedules = schedules
         self._engine = engine
         self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        # Not a task group, which would wrap errors from the body.
+        self._task = asyncio.create_task(self.run(), name="schedules")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Start nothing more. A time that is being settled is settled or not; the next server goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
     async def run(self) -> None:
         """Run what is due, without end."""

@@ -160,7 +160,7 @@ def _cron(expression: str, start: datetime, *, is_reverse: bool) -> Iterator[dat
 
 def _has_day_of_month(parts: list[str]) -> bool:
     """The day is one that some month has, so that only this month does not."""
-    return parts[2].isdigit() and 1 <= int(parts[2]) <= 31
+    return parts[2].isascii() and parts[2].isdigit() and 1 <= int(parts[2]) <= 31
 
 
 def _read_once(rule: OnceRule) -> datetime:

@@ -106,7 +106,8 @@ class Schedules:
         return await self._db.write(_run_now, owner, schedule_id)
 
     def _check(self, settings: ScheduleSettings) -> None:
-        submissions.check_submission(Submission(text=settings.text), self._text_bytes_max)
+        for text in (settings.text, settings.name):
+            submissions.check_submission(Submission(text=text), self._text_bytes_max)
 
 
 def schedule_of(row: ScheduleColumns) -> Schedule:

@@ -17,6 +17,7 @@ from everturn.domain.runtime import Runtime
 from everturn.domain.store import Store
 from everturn.engine import Engine
 from everturn.models import Keys, ModelRegistry
+from everturn.schedules import ScheduleBook
 from everturn.tools import EverturnToolbox, Profiles
 from everturn.web.access.accounts import open_accounts
 from everturn.web.access.audit import Audit
@@ -32,6 +33,7 @@ from everturn.web.api.models import ModelsApi
 from everturn.web.api.openai import OpenAiApi
 from everturn.web.api.policy import PolicyApi
 from everturn.web.api.restore import RestoreApi
+from everturn.web.api.schedules import SchedulesApi
 from everturn.web.api.server import ServerApi
 from everturn.web.api.sessions import SessionsApi
 from everturn.web.api.settings import SettingsApi
@@ -70,6 +72,7 @@ class WebServices:
     toolbox: EverturnToolbox | None = None
     recorder: Recorder | None = None
     gateway: Gateway | None = None
+    timezone: str = "UTC"  # of schedules that name none
     clock: Clock = field(default_factory=SystemClock)
     passwords: Passwords = field(default_factory=Passwords)
 
@@ -164,6 +167,8 @@ class _Parts:
             self.accounts, self._audit, self.streams, is_password_configured=is_configured
         ).endpoints()
         yield from self._openai().endpoints()
+        book = ScheduleBook(store.schedules, clock, services.timezone)
+        yield from SchedulesApi(engine, store.schedules, book).endpoints()
         if services.gateway is not None:
             yield from GatewayApi(services.gateway, store.delivery, self._audit).endpoints()
         if services.toolbox is not None:

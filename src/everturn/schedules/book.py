@@ -1,0 +1,90 @@
+"""Makes and changes schedules: what the page, the command line and the agent's tool share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from everturn.domain.clock import Clock
+from everturn.domain.errors import Invalid, Stale
+from everturn.domain.schedules import Schedule, Schedules, ScheduleSettings, Timing
+from everturn.domain.sessions import refuse_control_characters
+from everturn.schedules.plan import replan
+from everturn.schedules.reading import describe
+from everturn.schedules.times import check_timing, clock_changes, next_times
+
+NAME_CHARS_MAX = 200
+PREVIEW_TIMES = 5
+_TRIES = 3
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """A rule in words and its next times. ``clock_changes``: those of them before which the clocks change."""
+
+    words: str
+    times: tuple[int, ...]
+    clock_changes: tuple[int, ...] = ()
+
+
+class ScheduleBook:
+    """``timezone``: of schedules that name none."""
+
+    def __init__(self, schedules: Schedules, clock: Clock, timezone: str = "UTC") -> None:
+        self._schedules = schedules
+        self._clock = clock
+        self.timezone = timezone
+
+    def preview(self, timing: Timing) -> Preview:
+        """Raises Invalid for a rule that cannot be read or never fires, and for an unknown time zone."""
+        now = self._clock.now_ms()
+        checked = check_timing(timing, now)
+        times = next_times(checked, now, PREVIEW_TIMES)
+        return Preview(describe(checked), tuple(times), tuple(clock_changes(checked, times)))
+
+    async def add(self, owner: str, settings: ScheduleSettings, session_id: str | None = None) -> Schedule:
+        now = self._clock.now_ms()
+        settings = _checked(settings, now)
+        due_at = next(iter(next_times(settings.timing, now, 1)))
+        return await self._schedules.create(owner, settings, due_at=due_at, session_id=session_id)
+
+    async def change(self, owner: str, schedule_id: str, **changes: Any) -> Schedule:
+        """Change settings by their names, ``session_id``, or ``is_paused``. Continuing a schedule or changing
+        its rule begins with the next time from now on. Raises Stale if ``version`` is given and is old."""
+        version = changes.pop("version", None)
+        for tries_left in reversed(range(_TRIES)):
+            schedule = await self._schedules.get(owner, schedule_id)
+            if version is not None and version != schedule.version:
+                raise Stale(schedule_id, version, schedule.version, what="Schedule")
+            try:
+                return await self._schedules.change(self._changed(schedule, dict(changes)))
+            except Stale:  # it was due just now
+                if not tries_left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _changed(self, schedule: Schedule, changes: dict[str, Any]) -> Schedule:
+        now = self._clock.now_ms()
+        is_paused = changes.pop("is_paused", schedule.paused_at is not None)
+        session_id = changes.pop("session_id", schedule.session_id)
+        settings = msgspec.structs.replace(schedule.settings, **changes)
+        is_new_timing = settings.timing != schedule.settings.timing
+        if is_new_timing or not changes.keys() <= {"timing"}:
+            settings = _checked(settings, now, has_new_timing=is_new_timing)
+        changed = msgspec.structs.replace(schedule, settings=settings, session_id=session_id)
+        if is_new_timing or (schedule.paused_at is not None and not is_paused):
+            changed = replan(changed, now)
+        if is_paused and schedule.paused_at is None:
+            return msgspec.structs.replace(changed, paused_at=now, pause_reason="")
+        if not is_paused:
+            return msgspec.structs.replace(changed, paused_at=None, pause_reason="")
+        return changed
+
+
+def _checked(settings: ScheduleSettings, now_ms: int, *, has_new_timing: bool = True) -> ScheduleSettings:
+    if not settings.name.strip() or len(settings.name) > NAME_CHARS_MAX:
+        raise Invalid(f"A name has 1 to {NAME_CHARS_MAX} characters.", hint="Choose another name.")
+    refuse_control_characters(name=settings.name, model=settings.model, profile=settings.profile)
+    if not has_new_timing:
+        return settings
+    return msgspec.structs.replace(settings, timing=check_timing(settings.timing, now_ms))
