@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from everturn.domain.asks import AskTopic
+from everturn.domain.delivery import NewPart
 from everturn.domain.schedules import Fate, IntervalRule, RunsIn, WhenMissed, WhenOverlapping
 from everturn.domain.turns import TurnState
 from everturn.schedules import plan_due
 from everturn.store import Store
 from everturn.testing import FakeClock
 from tests.acting import ME, answer, append, ask, claim, complete
+from tests.delivering import ACCOUNT, AGE_MAX_MS, lease_of, receive
 from tests.scheduling import HOUR_MS, at, fates, make, settle
 
 pytestmark = pytest.mark.anyio
@@ -150,3 +152,28 @@ async def test_f09_the_plan_of_a_schedule_that_is_not_due_is_empty(store: Store,
     schedule = await make(store, clock)
     assert plan_due(schedule, clock.now_ms()).times == ()
     assert plan_due(schedule, clock.now_ms()).next_due_at == schedule.due_at
+
+
+async def test_f09_a_run_that_needs_an_approval_asks_in_the_chat_that_gets_its_reports(
+    store: Store, clock: FakeClock
+) -> None:
+    await lease_of(store)
+    chat = (await receive(store, "u1")).chat
+    schedule = await make(store, clock, HOURLY, report_to=chat.id, runs_in=RunsIn.NEW)
+    await clock.advance(3600)
+    await settle(store, clock)
+    held = await claim(store)
+    assert held.session.id != chat.session_id
+    waits = ask("ask_" + "1" * 26, held.turn.id, held.session.id, AskTopic.APPROVAL)
+    await store.turns.wait(held.turn.id, held.epoch, held.number + 1, [waits], [])
+    (due,) = await store.delivery.outbox.asks_due(ACCOUNT, limit=10)
+    assert (due.chat.id, due.ask.id) == (chat.id, waits.id)
+    assert await store.delivery.outbox.record_question(due, [NewPart("Shall I?")], age_max_ms=AGE_MAX_MS)
+    assert await store.delivery.outbox.asks_due(ACCOUNT, limit=10) == []
+    await store.asks.answer(ME, waits.id, "once", by="ada")
+    again = await claim(store)
+    await complete(store, again, await append(store, again, answer("done")))
+    (reply,) = await store.delivery.outbox.replies_due(ACCOUNT, limit=10)
+    assert (reply.chat.id, reply.answer) == (chat.id, "done")
+    (found,) = await store.schedules.occurrences(ME, schedule.id)
+    assert found.turn_state is TurnState.COMPLETED

@@ -42,7 +42,9 @@ class Answers:
 
     async def decide(self, received: Received, code: str, decision: Decision) -> str:
         """``/approve`` and ``/deny``. The code may be left out if one approval waits."""
-        found = [ask for ask in await self._open(received) if ask.topic is AskTopic.APPROVAL]
+        # With a code it may be one of a schedule's run, which is in another session.
+        asks = await self._asks.open(received.chat.owner) if code else await self._open(received)
+        found = [ask for ask in asks if ask.topic is AskTopic.APPROVAL]
         if code:
             found = [ask for ask in found if code_of(ask) == code.lower()]
         if not found:
