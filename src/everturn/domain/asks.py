@@ -5,6 +5,8 @@ Each word is stored and sent as its value.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from everturn.domain.checkpoints import FilesInDoubt
@@ -97,3 +99,20 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     title: str = ""  # of the session, for lists
     edited: str | None = None  # the user's arguments, which replace those of the call
     files: FilesInDoubt | None = None  # of DOUBT; None: they were not recorded
+
+
+class Asks(Protocol):
+    async def open(self, owner: str, session_id: str | None = None) -> list[Ask]: ...
+
+    async def get(self, owner: str, ask_id: str) -> Ask: ...
+
+    async def answer(
+        self, owner: str, ask_id: str, answer: str, *, by: str, arguments: str | None = None
+    ) -> Ask:
+        """Store the answer with its event. The turn becomes claimable when none of its asks is open.
+
+        Repeating the same answer changes nothing; a different answer is refused. ``arguments`` replace those
+        of the approved call, for this one call."""
+        ...
+
+    async def expire(self, now_ms: int) -> int: ...

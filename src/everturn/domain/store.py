@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from everturn.domain.asks import Ask
+from everturn.domain.asks import Ask, Asks
 from everturn.domain.blobs import Blobs
 from everturn.domain.checkpoints import Checkpoints
 from everturn.domain.delivery_store import Delivery
@@ -368,23 +368,6 @@ class Journal(Protocol):
         """Put late events of ended turns into the transcript, and settle whether more can come (C05-C08);
         True if something changed. Resuming a turn is ``Turns.claim``, not this."""
         ...
-
-
-class Asks(Protocol):
-    async def open(self, owner: str, session_id: str | None = None) -> list[Ask]: ...
-
-    async def get(self, owner: str, ask_id: str) -> Ask: ...
-
-    async def answer(
-        self, owner: str, ask_id: str, answer: str, *, by: str, arguments: str | None = None
-    ) -> Ask:
-        """Store the answer with its event. The turn becomes claimable when none of its asks is open.
-
-        Repeating the same answer changes nothing; a different answer is refused. ``arguments`` replace those
-        of the approved call, for this one call."""
-        ...
-
-    async def expire(self, now_ms: int) -> int: ...
 
 
 class Files(Protocol):
