@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Message, MessagesPage, Payload, SessionEvent, Turn } from "../src/api/types";
-import { acknowledge, apply, inOrderOf, moved, open, place, prepend, replaced, type Conversation } from "../src/state/conversation";
+import { acknowledge, apply, inOrderOf, moveQueued, open, place, prepend, replaceTurn, type Conversation } from "../src/state/conversation";
 import { textOf } from "../src/state/items";
 
 const session = "ses_a";
@@ -110,7 +110,7 @@ describe("a conversation", () => {
   it("moves a queued message as the server will", () => {
     const rows = ["trn_2", "trn_3", "trn_4"].map((id) => row(id, "queued"));
     const now = open(session, page([message("trn_1", "hi")], [row("trn_1", "running"), ...rows]));
-    const order = (id: string, to: number): string[] => moved(now, id, to).queue.map((turn) => turn.id);
+    const order = (id: string, to: number): string[] => moveQueued(now, id, to).queue.map((turn) => turn.id);
     expect(order("trn_4", 0)).toEqual(["trn_4", "trn_2", "trn_3"]);
     expect(order("trn_2", 2)).toEqual(["trn_3", "trn_4", "trn_2"]);
     expect(order("trn_3", 1)).toEqual(["trn_2", "trn_3", "trn_4"]);
@@ -149,7 +149,7 @@ describe("a conversation", () => {
 
   it("puts another version in the place of the old one at once, and drops what followed", () => {
     const start = open(session, page([message("trn_1", "a"), message("trn_2", "b"), message("trn_3", "c")], [row("trn_1"), row("trn_2", "completed", "trn_1"), row("trn_3", "completed", "trn_2")]));
-    const now = replaced(start, "trn_2", row("trn_4", "queued", "trn_1"), message("trn_4", "b again"));
+    const now = replaceTurn(start, "trn_2", row("trn_4", "queued", "trn_1"), message("trn_4", "b again"));
     expect(now.turns.map((turn) => turn.id)).toEqual(["trn_1", "trn_4"]);
     const later = all(now, event(11, "trn_4", { kind: "turn.accepted", message: message("trn_4", "b again") }), event(12, "trn_4", { kind: "turn.started", epoch: 1, worker: "w" }));
     expect(later.turns.map((turn) => [turn.id, turn.state])).toEqual([["trn_1", "completed"], ["trn_4", "running"]]);

@@ -30,17 +30,17 @@ export class FilesApi {
   }
 
   list(path: string, at: At = "now"): Promise<WorkspaceFiles> {
-    return this.api.get(this.root, { query: { path: path || undefined, at: named(at) } });
+    return this.api.get(this.root, { query: { path: path || undefined, at: nameAt(at) } });
   }
 
   /** Where a browser gets the bytes: to be shown, or to be saved. */
   address(path: string, at: At = "now", isView = false): string {
-    return this.api.address(`${this.root}/content`, { path, at: named(at), view: isView ? "true" : undefined });
+    return this.api.address(`${this.root}/content`, { path, at: nameAt(at), view: isView ? "true" : undefined });
   }
 
   /** A folder as a zip file; without a path, everything. */
   archive(path = "", at: At = "now"): string {
-    return this.api.address(`${this.root}/archive`, { path: path || undefined, at: named(at) });
+    return this.api.address(`${this.root}/archive`, { path: path || undefined, at: nameAt(at) });
   }
 
   /** The files that a turn made or changed, as a zip file. */
@@ -70,8 +70,8 @@ export class FilesApi {
 
   /** The beginning of a file, as text where it is text. */
   async content(path: string, at: At = "now", bytesMax = textBytesMax): Promise<FileContent> {
-    const response = await this.api.raw("GET", `${this.root}/content`, { query: { path, at: named(at) } });
-    const { bytes, isCut } = await beginning(response, bytesMax);
+    const response = await this.api.raw("GET", `${this.root}/content`, { query: { path, at: nameAt(at) } });
+    const { bytes, isCut } = await readBeginning(response, bytesMax);
     const size = isCut ? Number(response.headers.get("content-length") ?? bytes.length) : bytes.length;
     const tag = (response.headers.get("etag") ?? "").replaceAll('"', "");
     return { text: textOf(bytes, isCut), size, tag, isCut };
@@ -85,7 +85,7 @@ export class FilesApi {
   }
 }
 
-function named(at: At): At | undefined {
+function nameAt(at: At): At | undefined {
   return at === "now" ? undefined : at;
 }
 
@@ -94,7 +94,7 @@ export function isStale(error: unknown): boolean {
   return error instanceof Problem && error.status === 412;
 }
 
-async function beginning(response: Response, bytesMax: number): Promise<{ bytes: Uint8Array; isCut: boolean }> {
+async function readBeginning(response: Response, bytesMax: number): Promise<{ bytes: Uint8Array; isCut: boolean }> {
   const reader = response.body!.getReader();
   const pieces: Uint8Array[] = [];
   let size = 0;

@@ -298,7 +298,7 @@ export class OpenSession {
     const accepted = await this.api.post<Accepted>(`api/sessions/${this.id}/${name}`, { key: freshKey(), body });
     const before = this.conversation;
     if (!before) return;
-    this.conversation = conv.replaced(before, turn.id, accepted.turn, asked);
+    this.conversation = conv.replaceTurn(before, turn.id, accepted.turn, asked);
     this.said += 1;
     this.tell(before, this.conversation);
     if (this.conversation.isStale) await this.load();
@@ -340,7 +340,7 @@ export class OpenSession {
   async decideDelivery(turn: TurnView, reply: ReplyDelivery, how: "resend" | "arrived"): Promise<void> {
     for (const part of reply.parts ?? []) await this.api.post(`api/gateway/parts/${part}/${how}`);
     const state = how === "resend" ? "waiting" : "sent";
-    if (this.conversation) this.conversation = conv.delivered(this.conversation, turn.id, { ...reply, state, parts: [], at: Date.now() });
+    if (this.conversation) this.conversation = conv.recordDelivery(this.conversation, turn.id, { ...reply, state, parts: [], at: Date.now() });
   }
 
   clear(): Promise<void> {
@@ -409,7 +409,7 @@ export class OpenSession {
     const before = this.conversation;
     if (!before) return Promise.resolve();
     const seen = waiting(before);
-    this.conversation = conv.moved(before, turn.id, place);
+    this.conversation = conv.moveQueued(before, turn.id, place);
     // One that is about to start stands in the conversation already; to the server it is queued.
     const to = place + seen.length - before.queue.length;
     this.moving += 1;

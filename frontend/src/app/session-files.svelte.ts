@@ -2,7 +2,7 @@ import { Away, Problem, explain, type Api } from "../api/client";
 import { FilesApi, isStale, type At, type FileContent } from "../api/files";
 import type { FileChanges, WorkspaceFile, WorkspaceFiles } from "../api/types";
 import { marksOf, rowsOf, rowsOfChanges, type Row, type Show } from "../state/tree";
-import { folderOf, nameOf, numbered } from "../text/file-kinds";
+import { folderOf, nameOf, numberCopy } from "../text/file-kinds";
 import { fileWords } from "../file-words";
 import { words } from "../words";
 import type { OpenSession } from "./open-session.svelte";
@@ -236,7 +236,7 @@ export class SessionFiles {
   /** Under the first name of its kind that is free: "notes (2).md". */
   async keepBoth(upload: Upload): Promise<void> {
     for (let copy = 2; copy <= copiesMax; copy += 1) {
-      if (!(await this.send(upload, numbered(upload.path, copy), null))) continue;
+      if (!(await this.send(upload, numberCopy(upload.path, copy), null))) continue;
       return;
     }
   }

@@ -55,7 +55,7 @@ export function prepend(conversation: Conversation, page: MessagesPage): Convers
   // A page may begin in the middle of a turn: its earlier messages are joined with the later ones.
   const cut = first && older.find((turn) => turn.id === first.id);
   if (cut && first) {
-    turns[0] = { ...first, asked: first.asked ?? cut.asked, items: joined(cut, first) };
+    turns[0] = { ...first, asked: first.asked ?? cut.asked, items: joinItems(cut, first) };
   }
   return {
     ...conversation,
@@ -64,7 +64,7 @@ export function prepend(conversation: Conversation, page: MessagesPage): Convers
   };
 }
 
-function joined(cut: TurnView, first: TurnView): TurnView["items"] {
+function joinItems(cut: TurnView, first: TurnView): TurnView["items"] {
   const ids = new Set(first.items.map((item) => item.id));
   return [...cut.items.filter((item) => !ids.has(item.id)), ...first.items];
 }
@@ -111,14 +111,14 @@ export function apply(conversation: Conversation, event: SessionEvent): Conversa
     return { ...next, version: payload.version, isStale: next.isStale || !isHarmless(payload.what) };
   }
   if (payload.kind === "snapshot") return { ...next, isStale: true };
-  if (payload.kind === "reply.sent" || payload.kind === "reply.unknown") return delivered(next, payload.turn_id, payload.reply);
+  if (payload.kind === "reply.sent" || payload.kind === "reply.unknown") return recordDelivery(next, payload.turn_id, payload.reply);
   if (!event.turn_id) return next;
-  if (payload.kind === "turn.accepted") return accepted(next, event, payload.message, payload.place ?? 0);
-  return fed(next, event, event.turn_id);
+  if (payload.kind === "turn.accepted") return acceptTurn(next, event, payload.message, payload.place ?? 0);
+  return feedTurn(next, event, event.turn_id);
 }
 
 /** What became of a turn's answer in one chat. */
-export function delivered(conversation: Conversation, turnId: string, reply: ReplyDelivery): Conversation {
+export function recordDelivery(conversation: Conversation, turnId: string, reply: ReplyDelivery): Conversation {
   const turns = conversation.turns.map((turn) => {
     if (turn.id !== turnId) return turn;
     return { ...turn, replies: [...turn.replies.filter((known) => known.chat_id !== reply.chat_id), reply] };
@@ -131,7 +131,7 @@ function isHarmless(what: string): boolean {
   return what === "settings" || what === "title";
 }
 
-function accepted(conversation: Conversation, event: SessionEvent, message: Message, place: number): Conversation {
+function acceptTurn(conversation: Conversation, event: SessionEvent, message: Message, place: number): Conversation {
   const id = event.turn_id!;
   if (find(conversation, id)) return conversation;
   const turn: TurnView = { ...emptyTurn(id, event.at), asked: message };
@@ -140,7 +140,7 @@ function accepted(conversation: Conversation, event: SessionEvent, message: Mess
   return { ...conversation, turns: [...conversation.turns, turn], unplaced: id };
 }
 
-function fed(conversation: Conversation, event: SessionEvent, id: string): Conversation {
+function feedTurn(conversation: Conversation, event: SessionEvent, id: string): Conversation {
   const inQueue = conversation.queue.find((turn) => turn.id === id);
   if (inQueue) {
     const turn = withVersion(feed(inQueue, event), event);
@@ -180,7 +180,7 @@ function find(conversation: Conversation, id: string): TurnView | undefined {
 }
 
 /** A queued turn at another place of the queue, as the server will have it. */
-export function moved(conversation: Conversation, id: string, place: number): Conversation {
+export function moveQueued(conversation: Conversation, id: string, place: number): Conversation {
   const turn = conversation.queue.find((known) => known.id === id);
   if (!turn) return conversation;
   const queue = conversation.queue.filter((known) => known.id !== id);
@@ -230,7 +230,7 @@ export function place(conversation: Conversation, row: Turn): Conversation {
 }
 
 /** This page asked for another version of a turn, and the server has it: it takes the place of the old one. */
-export function replaced(conversation: Conversation, oldId: string, row: Turn, message: Message | null): Conversation {
+export function replaceTurn(conversation: Conversation, oldId: string, row: Turn, message: Message | null): Conversation {
   const index = conversation.turns.findIndex((turn) => turn.id === oldId);
   if (index < 0) return { ...conversation, isStale: true };
   const known = find(conversation, row.id);

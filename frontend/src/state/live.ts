@@ -62,7 +62,7 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "message.added": (turn, payload) => {
     const summary = payload.message.parts.find((part) => part.type === "summary");
     if (summary) return { ...turn, summary };
-    return { ...turn, items: [...closed(turn.items), { kind: "steer", id: payload.message.id, message: payload.message }] };
+    return { ...turn, items: [...closeItems(turn.items), { kind: "steer", id: payload.message.id, message: payload.message }] };
   },
 };
 
@@ -73,7 +73,7 @@ export function foldedKinds(): string[] {
 // --- steps --------------------------------------------------------------------------------------
 
 function stepStarted(turn: TurnView, payload: Of<"step.started">, at: number): TurnView {
-  const items = closed(turn.items).filter((item) => item.kind !== "retry" && item.kind !== "progress");
+  const items = closeItems(turn.items).filter((item) => item.kind !== "retry" && item.kind !== "progress");
   const bar: Bar = { kind: "model", label: payload.model, start_at: at, state: "running", step: payload.step };
   return openBar({ ...turn, items, model: payload.model }, `step:${payload.step}`, bar);
 }
@@ -124,7 +124,7 @@ function reasoningDelta(turn: TurnView, payload: Of<"reasoning.delta">, at: numb
 }
 
 function stepFinished(turn: TurnView, payload: Of<"step.finished">, at: number): TurnView {
-  const items = closed(turn.items);
+  const items = closeItems(turn.items);
   for (const call of payload.calls ?? []) {
     items.push(wishedCall(payload.step, call.id, call.name, call.arguments));
   }
@@ -135,7 +135,7 @@ function stepFinished(turn: TurnView, payload: Of<"step.finished">, at: number):
 }
 
 function stepAbandoned(turn: TurnView, payload: Of<"step.abandoned">, at: number): TurnView {
-  let items = closed(turn.items);
+  let items = closeItems(turn.items);
   if (!payload.continues) {
     items = items.map((item) =>
       (item.kind === "text" || item.kind === "thought") && item.step === payload.step && !item.isAbandoned
@@ -196,7 +196,7 @@ function toolStarted(turn: TurnView, payload: Of<"tool.started">, at: number): T
     output: "",
     ask: call.ask?.answer === null ? null : call.ask,
   }));
-  return openBar(relabelled(next, payload), payload.call_id, {
+  return openBar(relabel(next, payload), payload.call_id, {
     kind: "tool",
     label: payload.label || payload.name,
     start_at: at,
@@ -207,7 +207,7 @@ function toolStarted(turn: TurnView, payload: Of<"tool.started">, at: number): T
 }
 
 /** A changed call has its new name from the server only now; the decision about it is called the same. */
-function relabelled(turn: TurnView, payload: Of<"tool.started">): TurnView {
+function relabel(turn: TurnView, payload: Of<"tool.started">): TurnView {
   if (!payload.label) return turn;
   const items = turn.items.map((item): Item =>
     item.kind === "decision" && item.isChanged && item.callId === payload.call_id ? { ...item, label: payload.label! } : item,
@@ -284,7 +284,7 @@ function approvalResolved(turn: TurnView, payload: Of<"approval.resolved">, at: 
   const items: Item[] = [];
   for (const known of turn.items) {
     if (known.kind === "call" && known.callId === payload.call_id) {
-      const item = payload.arguments == null ? known : changed(known, payload.arguments);
+      const item = payload.arguments == null ? known : withArguments(known, payload.arguments);
       items.push({
         kind: "decision",
         id: `decision:${payload.call_id}`,
@@ -305,7 +305,7 @@ function approvalResolved(turn: TurnView, payload: Of<"approval.resolved">, at: 
 }
 
 /** The call with what the user put in place of its arguments; its label was for what was asked. */
-export function changed(call: CallItem, given: string): CallItem {
+export function withArguments(call: CallItem, given: string): CallItem {
   return { ...call, arguments: given, wished: call.arguments, label: "" };
 }
 
@@ -327,7 +327,7 @@ function questionAsked(turn: TurnView, payload: Of<"question.asked">, at: number
         state: ask.topic === "doubt" ? "doubt" : "asking",
         ask,
       }))
-    : { ...turn, items: [...closed(turn.items), { kind: "question", id: `ask:${payload.ask_id}`, ask }] };
+    : { ...turn, items: [...closeItems(turn.items), { kind: "question", id: `ask:${payload.ask_id}`, ask }] };
   return openBar(next, payload.ask_id, {
     kind: "wait",
     label: "Question",
@@ -364,7 +364,7 @@ function turnResumed(turn: TurnView, payload: Of<"turn.resumed">, at: number): T
   if (payload.reason === "answered") return running;
   const stopped = payload.stopped_at ?? (turn.lastAt || at);
   let next = closeAllBars(running, stopped);
-  const items = closed(next.items).map((item): Item =>
+  const items = closeItems(next.items).map((item): Item =>
     item.kind === "call" && item.state === "running" ? { ...item, state: "doubt" } : item,
   );
   items.push({
@@ -381,14 +381,14 @@ function turnResumed(turn: TurnView, payload: Of<"turn.resumed">, at: number): T
 
 function end(turn: TurnView, state: TurnState, at: number): TurnView {
   const next = closeAllBars(turn, at);
-  const items = closed(next.items)
+  const items = closeItems(next.items)
     .filter((item) => item.kind !== "progress" && item.kind !== "retry" && !(item.kind === "question" && item.ask.answer === null))
-    .map((item): Item => (item.kind === "call" && !item.result ? missing(item) : item));
+    .map((item): Item => (item.kind === "call" && !item.result ? withoutResult(item) : item));
   return { ...next, items, state, endedAt: at };
 }
 
 /** A call that the end of the turn left without a result gets the one that is true of it. */
-export function missing(call: CallItem): CallItem {
+export function withoutResult(call: CallItem): CallItem {
   const outcome = call.startedAt === null ? "cancelled" : "unknown";
   const result: ResultPart = { type: "result", call_id: call.callId, name: call.name, text: "", outcome };
   if (call.output) result.output = call.output;
@@ -406,7 +406,7 @@ function closeInto(items: Item[]): void {
   if (last?.kind === "thought" && last.isLive) items[items.length - 1] = { ...last, isLive: false };
 }
 
-function closed(items: Item[]): Item[] {
+function closeItems(items: Item[]): Item[] {
   return items.map((item) =>
     (item.kind === "text" || item.kind === "thought") && item.isLive ? { ...item, isLive: false } : item,
   );

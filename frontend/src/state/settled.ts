@@ -2,7 +2,7 @@
 
 import type { Bar, Message, Part, ResultPart, Turn } from "../api/types";
 import { emptyTurn, isEnded, savedIn, wishedCall, type CallItem, type Item, type TurnView } from "./items";
-import { changed, missing, tail } from "./live";
+import { withArguments, withoutResult, tail } from "./live";
 import { labelOf } from "./tools";
 
 /** Everything of a turn that is on its row rather than in its messages. */
@@ -244,7 +244,7 @@ class Threader {
     const wish = this.calls.get(id);
     if (!wish) return;
     const result = this.results.get(id) ?? null;
-    const known = result?.arguments == null ? wish : changed(wish, result.arguments);
+    const known = result?.arguments == null ? wish : withArguments(wish, result.arguments);
     const call: CallItem = {
       ...known,
       label: bar?.label && bar.label !== known.name ? bar.label : known.label,
@@ -254,7 +254,7 @@ class Threader {
       result,
       state: result ? "ended" : bar ? "running" : "wished",
     };
-    const final = !result && this.hasEnded ? missing(call) : call;
+    const final = !result && this.hasEnded ? withoutResult(call) : call;
     if (this.emitted.has(id)) {
       // Run again after a restart: the card stays in its place and shows the newest attempt.
       if (!bar) return;
@@ -279,7 +279,7 @@ class Threader {
       kind: "decision",
       id: `decision:${call.callId}`,
       callId: call.callId,
-      label: tool?.label ?? labelOf(isChanged ? changed(call, result.arguments!) : call),
+      label: tool?.label ?? labelOf(isChanged ? withArguments(call, result.arguments!) : call),
       isAllowed: decision !== "deny" && decision !== "expired",
       isChanged,
       decision,

@@ -1,7 +1,7 @@
 /** What a tool call is, in the words and signs of the page. */
 
 import { visible } from "../text/exact";
-import { marked, readDiff, type DiffLine, type FileDiff } from "../text/diff";
+import { markChanges, readDiff, type DiffLine, type FileDiff } from "../text/diff";
 import type { IconName } from "../views/icons";
 import type { CallItem } from "./items";
 
@@ -144,7 +144,7 @@ function fromHunks(path: string, given: DiffDisplay): FileDiff {
       lines.push({ kind, number: (kind === "del" ? line.old : line.new) ?? null, pieces: [{ text: line.text, isMarked: false }] });
     }
   }
-  return { path, added: given.added ?? 0, removed: given.removed ?? 0, lines: marked(lines) };
+  return { path, added: given.added ?? 0, removed: given.removed ?? 0, lines: markChanges(lines) };
 }
 
 export function exitOf(display: unknown): number | null {

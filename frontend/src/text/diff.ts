@@ -47,7 +47,7 @@ export function readDiff(text: string, path = ""): FileDiff {
     path: found,
     added: lines.filter((line) => line.kind === "add").length,
     removed: lines.filter((line) => line.kind === "del").length,
-    lines: marked(lines),
+    lines: markChanges(lines),
   };
 }
 
@@ -56,7 +56,7 @@ function plain(kind: DiffLine["kind"], number: number, text: string): DiffLine {
 }
 
 /** Pair each run of removed lines with the run of added lines after it, and mark what differs. */
-export function marked(lines: DiffLine[]): DiffLine[] {
+export function markChanges(lines: DiffLine[]): DiffLine[] {
   const out = [...lines];
   let index = 0;
   while (index < out.length) {

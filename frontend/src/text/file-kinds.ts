@@ -66,7 +66,7 @@ export function folderOf(path: string): string {
 }
 
 /** The path of a copy: "notes.md" and 2 make "notes (2).md". */
-export function numbered(path: string, copy: number): string {
+export function numberCopy(path: string, copy: number): string {
   const name = nameOf(path);
   const dot = name.lastIndexOf(".");
   const stem = dot > 0 ? name.slice(0, dot) : name;
@@ -95,7 +95,7 @@ export function isPath(address: string): boolean {
 export function workspacePath(address: string, folder = ""): string | null {
   if (!isPath(address)) return null;
   const parts: string[] = folder ? folder.split("/") : [];
-  for (const part of decoded(address.split(/[?#]/, 1)[0]!).split("/")) {
+  for (const part of decode(address.split(/[?#]/, 1)[0]!).split("/")) {
     if (part === "..") {
       if (!parts.length) return null;
       parts.pop();
@@ -104,7 +104,7 @@ export function workspacePath(address: string, folder = ""): string | null {
   return parts.length ? parts.join("/") : null;
 }
 
-function decoded(address: string): string {
+function decode(address: string): string {
   try {
     return decodeURIComponent(address);
   } catch {

@@ -21,7 +21,7 @@ let worker: Worker | null = null;
 export function highlight(code: string, lang: string): Promise<string | null> {
   // Beyond this colours cost more than they show.
   if (code.length > 40_000 || !lang) return Promise.resolve(null);
-  worker ??= started();
+  worker ??= startWorker();
   const id = (count += 1);
   return new Promise((resolve) => {
     asked.set(id, resolve);
@@ -29,7 +29,7 @@ export function highlight(code: string, lang: string): Promise<string | null> {
   });
 }
 
-function started(): Worker {
+function startWorker(): Worker {
   const made = new Colouring();
   made.onmessage = (event: MessageEvent<Coloured>) => settle(event.data);
   // Where it cannot start or breaks, code is black on white, which can be read.
