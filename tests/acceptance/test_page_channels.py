@@ -83,7 +83,7 @@ async def test_a_webhook_is_watched_and_connected_and_its_messages_are_sent_agai
             # What is wrong is said, and nothing of it is stored.
             await page.get_by_role("button", name="Webhook", exact=True).click()
             await page.get_by_label("Secret (whsec_…)").fill("short")
-            await page.get_by_label("Where answers are posted.").fill("https://example.com/in")
+            await page.get_by_label("Where answers are posted").fill("https://example.com/in")
             await page.get_by_role("button", name="Connect", exact=True).click()
             await expect(page.get_by_role("alert")).to_contain_text("Nothing was stored.")
             await page.get_by_label("Secret (whsec_…)").fill(SECRET)
