@@ -173,7 +173,7 @@ def _find(tx: Tx, owner: str, schedule_id: str) -> Script[ScheduleColumns]:
 def _lock(tx: Tx, owner: str, schedule_id: str) -> Script[ScheduleColumns]:
     """Take the schedule's lock, then read it as it is under the lock. It comes before all other locks."""
     if tx.dialect == "postgresql":
-        yield q("schedule_lock", schedule_id)  # guard: f08 postgresql
+        yield q("schedule_lock", schedule_id)
     return (yield from _find(tx, owner, schedule_id))
 
 
