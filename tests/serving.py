@@ -9,6 +9,9 @@ from typing import Any
 import anyio
 
 from everturn.delivery import AccountService, AccountServices, AccountSettings
+from everturn.delivery.bell import Bell
+from everturn.delivery.context import AccountContext
+from everturn.delivery.pace import Pace
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import SenderRole, Update
 from everturn.domain.gateway import Admission
@@ -36,6 +39,13 @@ def services_of(harness: Harness, *, page_url: str = "") -> AccountServices:
         harness.engine.worker,
         profiles=("default", "quiet"),
         page_url=page_url,
+    )
+
+
+def context_of(harness: Harness, platform: FakePlatform) -> AccountContext:
+    clock = harness.clock
+    return AccountContext(
+        platform.account, platform, FAST, services_of(harness), Bell(clock), Pace(clock, per_s_max=0)
     )
 
 

@@ -8,9 +8,7 @@ import anyio
 import pytest
 
 from everturn.delivery.answers import Answers
-from everturn.delivery.bell import Bell
 from everturn.delivery.commands import Command, Commands
-from everturn.delivery.context import AccountContext
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import ChatKind, ChatPlace, InboxState, SenderRole, Update, UpdateKind
 from everturn.domain.store_values import Submission
@@ -19,7 +17,7 @@ from everturn.testing import Say
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.models import Wait
 from everturn.testing.platform import FakePlatform
-from tests.serving import FAST, answering, arrived, services_of
+from tests.serving import answering, arrived, context_of
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -142,7 +140,7 @@ async def test_f_a_stop_that_runs_again_after_a_crash_does_not_stop_the_next_tur
     platform = FakePlatform()
     script: list[Any] = [[Say("fir"), Wait(anyio.Event())], [Say("sec"), Wait(anyio.Event())]]
     async with open_harness(store, *script, clock=SystemClock()) as harness:
-        context = AccountContext(platform.account, platform, FAST, services_of(harness), Bell(harness.clock))
+        context = context_of(harness, platform)
         commands = Commands(context, Answers(context))
         for update_id in ("u1", "u2"):
             said = await store.delivery.inbox.receive(OWNER, _said(platform, update_id), profile="default")

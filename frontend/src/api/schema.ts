@@ -99,6 +99,8 @@ export interface components {
              * @enum {unknown}
              */
             when_unknown?: "hold" | "repeat";
+            /** @default false */
+            live?: boolean;
             /** @default [] */
             allow?: string[];
             /** @default [] */

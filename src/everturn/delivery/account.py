@@ -11,6 +11,8 @@ import msgspec
 from everturn.delivery.bell import Bell
 from everturn.delivery.context import AccountContext, AccountServices
 from everturn.delivery.intake import Intake, role_at_receipt
+from everturn.delivery.live import LiveMessages
+from everturn.delivery.pace import Pace
 from everturn.delivery.questions import Questions
 from everturn.delivery.replies import Replies
 from everturn.delivery.sender import Sender
@@ -45,7 +47,9 @@ class AccountService:
         self._admit = admit
         self._settings = settings
         self._services = services
-        self._context = AccountContext(account, platform, settings, services, Bell(services.clock))
+        clock = services.clock
+        pace = Pace(clock, platform.limits.per_s_max)
+        self._context = AccountContext(account, platform, settings, services, Bell(clock), pace)
         self._intake = Intake(self._context, role_now)
         if isinstance(platform, ReadsHistory):
             platform.use_history(self._find_seen)
@@ -100,6 +104,9 @@ class AccountService:
                 group.start_soon(self._intake.run, name=f"{self.account}: intake")
                 group.start_soon(self._receive, name=f"{self.account}: receive")
                 group.start_soon(questions.run, name=f"{self.account}: questions")
+                if self._settings.live and self._platform.features.edits:
+                    live = LiveMessages(self._context, lease)
+                    group.start_soon(live.run, name=f"{self.account}: live")
                 if self._platform.features.typing:
                     group.start_soon(self._show_typing, name=f"{self.account}: typing")
                 group.start_soon(self._wake, [replies.bell, questions.bell], name=f"{self.account}: wake")

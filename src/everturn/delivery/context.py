@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import anyio
 import msgspec
 
 from everturn.delivery.bell import Bell
+from everturn.delivery.pace import Pace
 from everturn.delivery.parts import render_parts
 from everturn.delivery.settings import AccountSettings
 from everturn.domain.asks import Ask
@@ -61,13 +63,17 @@ class AccountServices(msgspec.Struct, frozen=True):
 
 
 class AccountContext(msgspec.Struct, frozen=True):
-    """One account, and what it is served with. ``outgoing`` is rung when there is something to send."""
+    """One account, and what it is served with. ``outgoing`` is rung when there is something to send. ``pace``
+    bounds sends and live edits together. ``live``: one lock for each chat with a live message, which is held
+    while that message is edited."""
 
     account: str
     platform: Platform
     settings: AccountSettings
     services: AccountServices
     outgoing: Bell
+    pace: Pace
+    live: dict[str, anyio.Lock] = {}
 
     @property
     def delivery(self) -> Delivery:

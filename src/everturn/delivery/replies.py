@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from everturn.delivery.bell import Bell, run_when_rung
 from everturn.delivery.context import AccountContext
 from everturn.delivery.made_files import MadeFiles
 from everturn.delivery.parts import render_parts
-from everturn.domain.delivery import AskedElsewhere, ReplyDue
+from everturn.domain.delivery import AskedElsewhere, NewPart, ReplyDue
 from everturn.domain.errors import Refused
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
@@ -34,7 +36,8 @@ class Replies:
         """Record the replies that are due; how many were recorded now."""
         count = 0
         for due in await self._outbox.replies_due(self._account, limit=_BATCH_MAX):
-            parts = [*render_parts(self._context.platform, reply_text(due)), *await self._files.parts(due)]
+            parts = [*self._render(reply_text(due)), *await self._files.parts(due)]
+            parts = self._replace_live(due, parts)
             age_max_ms = self._context.age_max_ms
             try:
                 count += await self._outbox.record_reply(due, parts, age_max_ms=age_max_ms)
@@ -44,6 +47,20 @@ class Replies:
         if count:
             self._context.outgoing.ring()
         return count
+
+    def _render(self, markdown: str) -> list[NewPart]:
+        return list(render_parts(self._context.platform, markdown))
+
+    def _replace_live(self, due: ReplyDue, parts: list[NewPart]) -> list[NewPart]:
+        """Edit the answer's first part into the message that showed the turn. If that is not the chat's last
+        one, the answer comes below it: nobody looks for a change further up."""
+        if due.live_id is None:
+            return parts
+        if due.is_live_last or not parts:
+            line, *rest = parts or self._render("*Stopped.*")
+        else:
+            line, rest = self._render("*The answer is below.*")[0], parts
+        return [msgspec.structs.replace(line, replaces=due.live_id), *rest]
 
 
 def reply_text(due: ReplyDue) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 
 import anyio
 import anyio.abc
@@ -12,7 +13,6 @@ import msgspec
 
 from everturn.delivery.context import AccountContext
 from everturn.delivery.files import stored_file
-from everturn.delivery.pace import Pace
 from everturn.delivery.traces import is_unexpected
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import AccountLease, OutgoingPart, WhenUnknown
@@ -39,7 +39,8 @@ class Sender:
         self._settings = context.settings
         self._clock = context.clock
         self._probe = context.services.probe
-        self._pace = Pace(context.clock, context.platform.limits.per_s_max)
+        self._pace = context.pace
+        self._live = context.live
         self._sending: set[str] = set()  # ids of parts
         self._may_hold_more = False  # the outcome of a claim is unknown: parts may be ours that no task sends
         self._bell = context.outgoing
@@ -95,9 +96,7 @@ class Sender:
         outbox, lease = self._outbox, self._lease
         await self._probe.reach(Moment.PART_CLAIMED, part.id)
         try:
-            external_id = await call_within(
-                self._clock, self._settings.send_timeout_s, lambda: self._send_or_edit(part)
-            )
+            external_id = await self._send_in_turn(part)
         except PlatformBusy as busy:
             reason, retry_at = redacted(busy.message), self._retry_at(part, busy.after_s)
             await self._write(lambda: outbox.put_back(lease, part.id, reason, retry_at=retry_at))
@@ -120,6 +119,12 @@ class Sender:
             await self._probe.reach(Moment.PART_SENT, part.id)
             spacing_ms = round(self._platform.limits.spacing_s(part.chat.place.kind) * 1000)
             await self._write(lambda: outbox.mark_sent(lease, part.id, external_id, spacing_ms=spacing_ms))
+
+    async def _send_in_turn(self, part: OutgoingPart) -> str:
+        """Send after a live edit of the same chat that has begun: it must not replace the answer."""
+        async with self._live.get(part.chat.id) or nullcontext():
+            timeout_s = self._settings.send_timeout_s
+            return await call_within(self._clock, timeout_s, lambda: self._send_or_edit(part))
 
     async def _send_or_edit(self, part: OutgoingPart) -> str:
         if part.body.replaces:

@@ -29,6 +29,12 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     when_unknown: WhenUnknown = WhenUnknown.REPEAT  # where the platform does not deduplicate
     age_max_s: float = AGE_MAX_S  # after this, what could not be sent is undelivered
     file_bytes_max: int = 50_000_000  # of one file of a message
+    live: bool = False  # show in one message that is edited what a turn does
+    live_after_s: float = 2.0  # a turn that takes longer is shown
+    live_look_s: float = 1.0  # how often to look for turns to show
+    live_spacing_s: float = 3.0  # the least time between two edits of a chat
+    live_timeout_s: float = 10.0  # of one edit
+    live_age_max_s: float = 60.0  # after this, what could not be shown is not shown
     poll_s: float = 1.0  # how often to look for work of other processes
     wake_s: float = 0.1  # the least time between two looks for work because a session changed
     typing_s: float = 4.0  # how often a chat is shown that an answer is being written

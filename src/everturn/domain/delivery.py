@@ -300,6 +300,21 @@ class ReplyDue(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     asked: AskedElsewhere | None = None
     files: TurnFiles | None = None  # what the turn changed in its workspace
+    live_id: str | None = None  # the message that showed the turn while it ran, which the answer replaces
+    is_live_last: bool = False  # nothing was sent to the chat after that message
+
+
+class ReplyUnderway(msgspec.Struct, frozen=True):
+    """A turn that runs and whose answer goes to a chat. ``is_shown``: the chat has a live message for it, or
+    is about to. ``live_id``: the platform's name of that message, once it was sent."""
+
+    chat: Chat
+    session_id: str
+    turn_id: str
+    first_position: int
+    started_at: int
+    is_shown: bool = False
+    live_id: str | None = None
 
 
 class AskDue(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from everturn.domain.delivery import (
     Received,
     Refusal,
     ReplyDue,
+    ReplyUnderway,
     SeenChat,
     Update,
     WhenUnknown,
@@ -116,7 +117,8 @@ class Outbox(Protocol):
 
     async def record_reply(self, due: ReplyDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
         """Make the parts rows, in order behind those of the chat's earlier messages; False if that was done
-        before. Without parts the reply is settled with nothing to send."""
+        before, or if the turn's live message has changed since the reply was looked for.
+        Without parts the reply is settled with nothing to send."""
         ...
 
     async def asks_due(self, account: str, *, limit: int) -> Sequence[AskDue]:
@@ -135,6 +137,19 @@ class Outbox(Protocol):
 
     async def record_answer(self, due: AnswerDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
         """Show the answer in the chat, once. Without parts nothing is sent."""
+        ...
+
+    async def replies_underway(self, account: str, *, limit: int) -> Sequence[ReplyUnderway]:
+        """Turns that run and whose answers go to chats of the account."""
+        ...
+
+    async def is_underway(self, lease: AccountLease, underway: ReplyUnderway) -> bool:
+        """Whether the turn still runs, and the lease is the present one."""
+        ...
+
+    async def put_live(self, underway: ReplyUnderway, part: NewPart, *, age_max_ms: int) -> bool:
+        """Show in the chat that the turn runs, once. False if that was done before, or if it has ended. No
+        person is asked about such a message: if it did not arrive, only the answer will."""
         ...
 
     async def find(self, owner: str, chat_id: str, key: str) -> Sequence[PartStatus]:

@@ -41,6 +41,13 @@ class AccountSetup(msgspec.Struct, frozen=True, kw_only=True):
             "once more, marked as a possible repeat, or hold it until you decide."
         ),
     ] = "repeat"
+    live: Annotated[
+        bool,
+        Meta(
+            description="While a turn runs, show in one message what it does and writes, where messages can "
+            "be edited. The answer replaces it."
+        ),
+    ] = False
     allow: Annotated[_SenderIds, Meta(description="Ids of senders who are you.")] = ()
     members: Annotated[
         _SenderIds, Meta(description="Ids of senders who may talk to your agent, without being trusted.")

@@ -98,7 +98,10 @@ class RunningAccount:
         _, platform = await services.book.make_platform(self.name, self.wanted)
         admissions = Admissions(self.name, setup, self.kind.default_role, services.book)
         settings = msgspec.structs.replace(
-            services.settings, when_busy=setup.when_busy, when_unknown=WhenUnknown(setup.when_unknown)
+            services.settings,
+            when_busy=setup.when_busy,
+            when_unknown=WhenUnknown(setup.when_unknown),
+            live=setup.live,
         )
         self.platform = platform
         self._service = AccountService(

@@ -59,6 +59,12 @@ def next_epoch(lease: LeaseColumns) -> int:
     return abs(lease.epoch) + 1
 
 
+def is_present_lease(lease: AccountLease) -> Script[bool]:
+    """Without its lock: it may be taken away the moment after."""
+    found = yield from LEASE.first(lease.account)
+    return found is not None and (found.worker, found.epoch) == (lease.worker, lease.epoch)
+
+
 def _look(tx: Tx, account: str) -> Script[LeaseColumns | None]:
     return (yield from LEASE.first(account))
 

@@ -15,12 +15,13 @@ from everturn.domain.delivery import (
     PartState,
     PartStatus,
     ReplyDue,
+    ReplyUnderway,
     WhenUnknown,
     excerpt_of,
     next_after_unknown,
 )
 from everturn.domain.errors import NotFound, WrongState
-from everturn.store.delivery import questions, replies
+from everturn.store.delivery import live, questions, replies
 from everturn.store.delivery.chats import chat_of
 from everturn.store.delivery.leases import lock_lease
 from everturn.store.delivery.questions import status_of
@@ -70,6 +71,15 @@ class Outbox:
 
     async def record_answer(self, due: AnswerDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
         return await self._db.write(questions.record_answer, due, parts, age_max_ms)
+
+    async def replies_underway(self, account: str, *, limit: int) -> list[ReplyUnderway]:
+        return await self._db.read(live.replies_underway, account, limit)
+
+    async def is_underway(self, lease: AccountLease, underway: ReplyUnderway) -> bool:
+        return await self._db.read(live.is_underway, lease, underway)
+
+    async def put_live(self, underway: ReplyUnderway, part: NewPart, *, age_max_ms: int) -> bool:
+        return await self._db.write(live.put_live, underway, part, age_max_ms)
 
     async def find(self, owner: str, chat_id: str, key: str) -> list[PartStatus]:
         return await self._db.read(questions.find_parts, owner, chat_id, key)
@@ -198,6 +208,8 @@ def _settle_unknown(tx: Tx, lease: AccountLease, policy: WhenUnknown) -> Script[
     for part in found:
         is_edit = bool(_part.decode(part.body).replaces)
         rule = WhenUnknown.RESEND if is_edit else policy
+        if part.is_live and rule is WhenUnknown.REPEAT:
+            rule = WhenUnknown.HOLD  # a second line would say nothing new
         state, is_repeat = next_after_unknown(rule, is_repeat=bool(part.is_repeat))
         next_at = tx.now + _pause_ms(part.attempts)
         yield q("part_settle", part.part_no, state.value, int(is_repeat), next_at, tx.now)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from everturn.domain.delivery import AskedElsewhere, NewPart, ReplyDue
+from everturn.domain.delivery import AskedElsewhere, NewPart, PartState, ReplyDue
 from everturn.domain.errors import NotFound
 from everturn.domain.messages import Role, Text
 from everturn.domain.turns import Failure, TurnState
 from everturn.store.delivery.chats import chat_of, lock_owned_chat
 from everturn.store.scripts.common import lock_session
 from everturn.store.scripts.queries.delivery import (
+    LIVE_PART,
     OUTBOX_PUT,
     OUTBOX_RECORD,
     REPLIES_DUE,
@@ -26,6 +27,7 @@ from everturn.store.scripts.rows import message_of, to_json
 from everturn.store.scripts.script import Query, Script, Tx, q
 from everturn.store.turn_files import files_of_turns
 
+_ANSWER_FIRST = "The answer was ready first."
 _failure = msgspec.json.Decoder(Failure)
 
 
@@ -52,6 +54,8 @@ def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
                 failure=_failure.decode(row.failure) if row.failure else None,
                 asked=(yield from _asked_elsewhere(row)),
                 files=(yield from files_of_turns([row.turn_id])).get(row.turn_id),
+                live_id=row.live_id,
+                is_live_last=bool(row.is_live_last),
             )
         )
     return found
@@ -77,6 +81,8 @@ def _last_text(row: DueColumns) -> Script[str]:
 
 def record_reply(tx: Tx, due: ReplyDue, parts: Sequence[NewPart], age_max_ms: int) -> Script[bool]:
     chat = yield from lock_owned_chat(tx, due.chat.owner, due.chat.id)
+    if not (yield from _end_live(tx, chat.chat_no, due)):
+        return False
     if due.state is TurnState.INTERRUPTED:
         # The turn may be resumed and completed: its reply stays owed, and this is a message of its own.
         # Its row refers to the session, which must not be purged between the look and the insert.
@@ -85,6 +91,21 @@ def record_reply(tx: Tx, due: ReplyDue, parts: Sequence[NewPart], age_max_ms: in
         key = f"interrupted:{due.turn_id}:{due.epoch}"
         return (yield from put_parts(tx, chat, key, parts, age_max_ms, turn))
     return (yield from record_parts(tx, chat, due.outbox_id, parts, age_max_ms))
+
+
+def _end_live(tx: Tx, chat_no: int, due: ReplyDue) -> Script[bool]:
+    """Drop the live message if it still waits. False if what is known of it is out of date: it is being sent,
+    or was sent since; then the reply cannot be recorded yet."""
+    key = live_key(due.turn_id)
+    yield q("live_end", chat_no, key, _ANSWER_FIRST, tx.now)
+    live = yield from LIVE_PART.first(chat_no, key)
+    if live is None or live.state in (PartState.HELD, PartState.UNDELIVERED):
+        return True
+    return live.state == PartState.SENT and live.external_id == due.live_id  # guard: f03
+
+
+def live_key(turn_id: str) -> str:
+    return f"live:{turn_id}"
 
 
 def record_parts(

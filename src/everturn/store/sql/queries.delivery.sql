@@ -8,6 +8,11 @@ c.last_number, c.created_at
 -- Rows of a removed account have a name that no account can have.
 %1.account NOT LIKE '%~%'
 
+-- macro: is_for_people
+-- A person decides about messages; a live message that did not arrive is not missed.
+%1.state IN ('held','undelivered') AND %1.account NOT LIKE '%~%' AND NOT EXISTS (SELECT 1 FROM outbox v
+  WHERE v.outbox_no = %1.outbox_no AND v.key LIKE 'live:%')
+
 -- macro: inbox_columns
 i.inbox_no, i.id AS inbox_id, i.state, i.received_at, i.is_late, i.body, i.refusal,
 (SELECT t.id FROM turns t WHERE t.turn_no = i.turn_no) AS turn_id
@@ -63,7 +68,7 @@ SELECT
     SELECT min(i.received_at) AS since FROM inbox i WHERE i.account = $1 AND i.state = 'received' UNION ALL
     SELECT min(o.created_at) FROM outbox_parts p JOIN outbox o ON o.outbox_no = p.outbox_no
       WHERE p.account = $1 AND p.state IN ('waiting','sending','unknown')) w) AS waiting_since,
-  (SELECT count(*) FROM outbox_parts p WHERE p.account = $1 AND p.state IN ('held','undelivered')) AS undecided
+  (SELECT count(*) FROM outbox_parts p WHERE p.account = $1 AND {is_for_people:p}) AS undecided
 
 -- ---------------------------------------------------------------- inbox
 
@@ -129,18 +134,46 @@ ON CONFLICT (chat_no, key) DO NOTHING RETURNING outbox_no
 UPDATE outbox SET recorded_at = $2 WHERE id = $1 AND recorded_at IS NULL RETURNING outbox_no
 
 -- name: replies_due
+-- Not while the live message of the turn is being sent: the answer replaces it.
 -- `asked_in`: the chat whose message began the turn; NULL: it began on the page, or by a program. A message that only
 -- steered the turn came later than the turn.
 SELECT {chat_columns}, o.id AS outbox_id, s.id AS in_session, t.turn_no, t.id AS turn_id, t.state, t.epoch, t.failure,
-a.chat_no AS asked_in, a.platform AS asked_on
+a.chat_no AS asked_in, a.platform AS asked_on, l.external_id AS live_id,
+CASE WHEN EXISTS (SELECT 1 FROM outbox_parts n WHERE n.part_no > l.part_no AND n.chat_no = o.chat_no) THEN 0 ELSE 1 END
+  AS is_live_last
 FROM outbox o
 JOIN chats c ON c.chat_no = o.chat_no JOIN turns t ON t.turn_no = o.turn_no JOIN sessions s ON s.session_no = t.session_no
 LEFT JOIN chats a ON a.chat_no = (SELECT i.chat_no FROM inbox i WHERE i.turn_no = t.turn_no
   AND i.received_at <= t.created_at ORDER BY i.inbox_no LIMIT 1)
+LEFT JOIN outbox v ON v.chat_no = o.chat_no AND v.key = 'live:' || t.id
+LEFT JOIN outbox_parts l ON l.outbox_no = v.outbox_no
 WHERE o.account = $1 AND o.recorded_at IS NULL AND o.key = 'turn:' || t.id
+AND (l.state IS NULL OR l.state NOT IN ('sending','unknown'))
 AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
   (SELECT 1 FROM outbox n WHERE n.chat_no = o.chat_no AND n.key = 'interrupted:' || t.id || ':' || CAST(t.epoch AS TEXT))))
 ORDER BY o.outbox_no LIMIT $2
+
+-- name: replies_underway
+SELECT {chat_columns}, s.id AS in_session, t.id AS turn_id, t.first_position, t.started_at, l.state AS live_state,
+l.external_id AS live_id
+FROM outbox o JOIN turns t ON t.turn_no = o.turn_no JOIN chats c ON c.chat_no = o.chat_no
+JOIN sessions s ON s.session_no = t.session_no
+LEFT JOIN outbox v ON v.chat_no = o.chat_no AND v.key = 'live:' || t.id
+LEFT JOIN outbox_parts l ON l.outbox_no = v.outbox_no
+WHERE o.account = $1 AND o.recorded_at IS NULL AND o.key = 'turn:' || t.id AND t.state = 'running'
+ORDER BY o.outbox_no LIMIT $2
+
+-- name: reply_is_underway
+SELECT 1 FROM chats c JOIN outbox o ON o.chat_no = c.chat_no JOIN turns t ON t.turn_no = o.turn_no
+WHERE c.id = $1 AND o.key = 'turn:' || $2 AND o.recorded_at IS NULL AND t.state = 'running'
+
+-- name: live_part
+SELECT l.state, l.external_id FROM outbox v JOIN outbox_parts l ON l.outbox_no = v.outbox_no
+WHERE v.chat_no = $1 AND v.key = $2
+
+-- name: live_end
+UPDATE outbox_parts SET state = 'undelivered', error = $3, changed_at = $4 WHERE state = 'waiting'
+AND outbox_no = (SELECT v.outbox_no FROM outbox v WHERE v.chat_no = $1 AND v.key = $2)
 
 -- name: replies_owed
 -- Also those of turns that have not ended.
@@ -184,7 +217,7 @@ WHERE o.account = $1 AND o.recorded_at IS NULL AND o.key = 'turn:' || t.id AND t
 SELECT (SELECT count(*) FROM inbox WHERE state = 'received') AS received,
 (SELECT count(*) FROM outbox_parts WHERE state = 'waiting') AS waiting,
 (SELECT count(*) FROM outbox_parts WHERE state = 'unknown') AS unknown_count,
-(SELECT count(*) FROM outbox_parts p WHERE p.state IN ('held','undelivered') AND {is_served:p}) AS for_people,
+(SELECT count(*) FROM outbox_parts p WHERE {is_for_people:p}) AS for_people,
 (SELECT min(next_at) FROM outbox_parts WHERE state = 'waiting') AS oldest
 
 -- name: turn_numbers_by_id
@@ -250,7 +283,9 @@ WHERE id = $1 AND epoch = $2 AND state = 'sending'
 SELECT id FROM outbox_parts WHERE account = $1 AND epoch = $2 AND state = 'sending'
 
 -- name: parts_unknown
-SELECT part_no, id, is_repeat, attempts, body FROM outbox_parts WHERE account = $1 AND state = 'unknown' ORDER BY part_no
+SELECT p.part_no, p.id, p.is_repeat, p.attempts, p.body, CASE WHEN o.key LIKE 'live:%' THEN 1 ELSE 0 END AS is_live
+FROM outbox_parts p JOIN outbox o ON o.outbox_no = p.outbox_no
+WHERE p.account = $1 AND p.state = 'unknown' ORDER BY p.part_no
 
 -- name: part_settle
 UPDATE outbox_parts SET state = $2, is_repeat = $3, next_at = $4, changed_at = $5 WHERE part_no = $1
@@ -292,7 +327,7 @@ SELECT id FROM outbox_parts WHERE account = $1 AND state = 'waiting' AND give_up
 
 -- name: parts_for_people
 SELECT {part_columns}, p.body FROM chats c JOIN outbox_parts p ON p.chat_no = c.chat_no
-JOIN outbox o ON o.outbox_no = p.outbox_no WHERE c.owner = $1 AND {is_served:c} AND p.state IN ('held','undelivered')
+JOIN outbox o ON o.outbox_no = p.outbox_no WHERE c.owner = $1 AND {is_for_people:p}
 ORDER BY p.part_no LIMIT $2
 
 -- ---------------------------------------------------------------- leases of accounts

@@ -50,6 +50,22 @@ class DueColumns(ChatColumns, frozen=True):
     failure: str | None  # JSON
     asked_in: int | None
     asked_on: str | None
+    live_id: str | None
+    is_live_last: int
+
+
+class UnderwayColumns(ChatColumns, frozen=True):
+    in_session: str
+    turn_id: str
+    first_position: int
+    started_at: int | None
+    live_state: str | None
+    live_id: str | None
+
+
+class LivePart(Columns, frozen=True):
+    state: str
+    external_id: str | None
 
 
 class AskDueColumns(ChatColumns, frozen=True):
@@ -130,6 +146,7 @@ class UnknownPart(Columns, frozen=True):
     is_repeat: int
     attempts: int
     body: str  # JSON
+    is_live: int
 
 
 class LeaseColumns(Columns, frozen=True):
@@ -173,6 +190,8 @@ INBOX_PRUNE: Select[[int, int], PrunedColumns] = Select("inbox_prune", PrunedCol
 OUTBOX_PUT: SelectValue[[str, int, str, int | None, int | None, int], int] = SelectValue("outbox_put")
 OUTBOX_RECORD: SelectValue[[str, int], int] = SelectValue("outbox_record")
 REPLIES_DUE: Select[[str, int], DueColumns] = Select("replies_due", DueColumns)
+REPLIES_UNDERWAY: Select[[str, int], UnderwayColumns] = Select("replies_underway", UnderwayColumns)
+LIVE_PART: Select[[int, str], LivePart] = Select("live_part", LivePart)
 REPLIES_OWED: Select[[str], OwedColumns] = Select("replies_owed", OwedColumns)
 ASKS_DUE: Select[[str, int], AskDueColumns] = Select("asks_due", AskDueColumns)
 ANSWERS_DUE: Select[[str, int], AnswerDueColumns] = Select("answers_due", AnswerDueColumns)
