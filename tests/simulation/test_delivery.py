@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from everturn.domain.delivery import AccountLease, OutgoingPart, WhenUnknown
 from everturn.domain.turns import Turn
-from everturn.store import Store, open_store
+from everturn.store import Store, StoreSettings, open_store
 from everturn.store.turns.workers import release
 from everturn.testing import FakeClock
+from everturn.testing.postgres_server import PostgresServer
 from tests.acting import ME, answer, append, claim, complete
 from tests.delivering import ACCOUNT, accept, claim_parts, due, receive, record
 
@@ -118,18 +119,35 @@ async def outbox_dies(store: Store, lease: AccountLease) -> None:
     await store.database.write(release, lease.worker, "crash", True)
 
 
+histories = given(
+    steps=st.lists(step, max_size=25), policy=st.sampled_from([WhenUnknown.REPEAT, WhenUnknown.HOLD])
+)
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps=st.lists(step, max_size=25), policy=st.sampled_from([WhenUnknown.REPEAT, WhenUnknown.HOLD]))
+@histories
 def test_every_message_is_one_turn_and_every_answer_arrives_once_or_is_marked(
     steps: list[tuple[str, int]], policy: WhenUnknown
 ) -> None:
-    anyio.run(check, steps, policy)
+    anyio.run(check, steps, policy, "")
 
 
-async def check(steps: list[tuple[str, int]], policy: WhenUnknown) -> None:
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@histories
+def test_every_message_is_one_turn_and_every_answer_arrives_once_or_is_marked_on_postgresql(
+    postgres: PostgresServer, steps: list[tuple[str, int]], policy: WhenUnknown
+) -> None:
+    with postgres.database() as address:
+        anyio.run(check, steps, policy, address)
+
+
+async def check(steps: list[tuple[str, int]], policy: WhenUnknown, address: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         clock, home = FakeClock(), Path(name)
-        async with open_store(f"sqlite://{home / 'e.db'}", data_dir=home, clock=clock) as store:
+        # Long: a jump of the fake clock must not end the lease of a worker that lives.
+        limits = StoreSettings(lease_s=30 * 24 * 3600.0)
+        address = address or f"sqlite://{home / 'e.db'}"
+        async with open_store(address, data_dir=home, clock=clock, settings=limits) as store:
             run = Run(store, clock, policy)
             for what, value in steps:
                 await run.step(what, value)
