@@ -371,13 +371,18 @@ class AgentCache(Generic[A]):
 
     def _trim(self) -> None:
         """Enforce the limits. Histories go first, because loading them again is cheap."""
+        if self._is_within_bounds():  # as a rule, several times in each turn
+            return
         while self.bytes > self._bounds.bytes_max and self._drop_history():
             self.counts["histories_dropped"] += 1
         # Agents in use or being built stay. The limit is enforced when they are released.
         for oldest in [entry for entry in self._entries.values() if entry.is_free]:
-            if len(self._entries) <= self._bounds.agents_max and self.bytes <= self._bounds.bytes_max:
+            if self._is_within_bounds():
                 return
             self.evict(oldest.key, "full")
+
+    def _is_within_bounds(self) -> bool:
+        return len(self._entries) <= self._bounds.agents_max and self.bytes <= self._bounds.bytes_max
 
     def _drop_history(self) -> bool:
         for entry in self._entries.values():
