@@ -33,7 +33,9 @@ ARRIVING = {Moment.FILES_PUT_ASIDE}
 DELIVERING = {Moment.INBOX_RECEIVED, Moment.REPLY_RECORDED, Moment.PART_CLAIMED, Moment.PART_SENT}
 # Passed by what is due later; killed in test_schedule_kill.
 SCHEDULING = {Moment.OCCURRENCE_WRITTEN, Moment.OCCURRENCE_COMMITTED}
-ELSEWHERE = SPOOLED | ARRIVING | DELIVERING | SCHEDULING
+# Only a background command passes them: these deaths are in test_job_kill.py.
+JOBS = {Moment.JOB_ADDED, Moment.JOB_STARTED, Moment.JOB_KEPT, Moment.JOB_ENDED}
+ELSEWHERE = SPOOLED | ARRIVING | DELIVERING | SCHEDULING | JOBS
 
 
 def live_and_die(part: str, url: str, folder: Path, notes: Path, moment: Moment | None, nth: int) -> int:

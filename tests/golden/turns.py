@@ -37,7 +37,12 @@ STEP_MS = 250
 MODEL = "test:model"
 SESSION = "ses_00000000000000000000000000"
 # Kinds that belong to no turn.
-SESSION_KINDS = frozenset({"session.changed", "files.restored", "reply.sent", "reply.unknown", "snapshot"})
+SESSION_KINDS = frozenset(
+    (
+        *("session.changed", "files.restored", "reply.sent", "reply.unknown", "snapshot"),
+        *("job.started", "job.output", "job.ended"),
+    )
+)
 
 _ENDINGS: dict[type, TurnState] = {
     ev.TurnCompleted: TurnState.COMPLETED,

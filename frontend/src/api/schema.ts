@@ -454,6 +454,41 @@ export interface components {
             /** @default  */
             link?: string;
         };
+        /** JobEnded */
+        JobEnded: {
+            /** @enum {unknown} */
+            kind: "job.ended";
+            job_id: string;
+            state: components["schemas"]["JobState"];
+            /** @default null */
+            exit_code?: number | null;
+            /** @default  */
+            detail?: string;
+            /** @default 0 */
+            output_bytes?: number;
+        };
+        /** JobOutput */
+        JobOutput: {
+            /** @enum {unknown} */
+            kind: "job.output";
+            job_id: string;
+            start: number;
+            text: string;
+        };
+        /** JobStarted */
+        JobStarted: {
+            /** @enum {unknown} */
+            kind: "job.started";
+            job_id: string;
+            call_id: string;
+            command: string;
+            when_ended: components["schemas"]["WhenEnded"];
+        };
+        /**
+         * JobState
+         * @enum {unknown}
+         */
+        JobState: "ended" | "lost" | "running" | "stopped" | "unreachable";
         /** KeptFile */
         KeptFile: {
             path: string;
@@ -1004,7 +1039,7 @@ export interface components {
             position: number;
             turn_id: string | null;
             at: number;
-            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["FilesChanged"] | components["schemas"]["FilesRestored"] | components["schemas"]["FilesMoved"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["SessionChanged"] | components["schemas"]["ReplySent"] | components["schemas"]["ReplyUnknown"] | components["schemas"]["Snapshot"];
+            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["FilesChanged"] | components["schemas"]["FilesRestored"] | components["schemas"]["FilesMoved"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["JobStarted"] | components["schemas"]["JobOutput"] | components["schemas"]["JobEnded"] | components["schemas"]["SessionChanged"] | components["schemas"]["ReplySent"] | components["schemas"]["ReplyUnknown"] | components["schemas"]["Snapshot"];
         };
         /** SessionNews */
         SessionNews: {
@@ -1437,6 +1472,11 @@ export interface components {
          * @enum {unknown}
          */
         WhenBusy: "interrupt" | "queue" | "steer";
+        /**
+         * WhenEnded
+         * @enum {unknown}
+         */
+        WhenEnded: "record" | "tell" | "wake";
         /** WorkspaceFile */
         WorkspaceFile: {
             path: string;

@@ -44,6 +44,10 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "files.changed": filesChanged,
   "files.restored": unchanged,
   "files.moved": unchanged,
+  // A job outlives its turn, so its events belong to none.
+  "job.started": unchanged,
+  "job.output": unchanged,
+  "job.ended": unchanged,
   "approval.requested": approvalRequested,
   "approval.resolved": approvalResolved,
   "question.asked": questionAsked,

@@ -17,6 +17,7 @@ __all__ = [
     "events",
     "fold",
     "ids",
+    "job_states",
     "jobs",
     "json_types",
     "lazy",

@@ -179,6 +179,50 @@ class FilesConflict(Refused):
         )
 
 
+class JobsRunning(Refused):
+    """The files cannot follow the conversation while a job works in their folder."""
+
+    code = "jobs_running"
+    status = 409
+
+    def __init__(self, jobs: Sequence[str]) -> None:
+        super().__init__(
+            "A job of the session still works in its folder. Nothing was changed.",
+            hint="Stop it first, or move the conversation only: files = keep.",
+            jobs=list(jobs),
+        )
+
+
+class TooManyJobs(Refused):
+    code = "too_many_jobs"
+    status = 409
+
+    def __init__(self, running_max: int) -> None:
+        super().__init__(
+            f"The session already runs {running_max} jobs, and may not run more. Nothing was started.",
+            hint="Stop one of them, or wait until one ends.",
+        )
+
+
+class JobElsewhere(Refused):
+    code = "job_elsewhere"
+    status = 409
+
+    def __init__(self, job_id: str, machine: str) -> None:
+        super().__init__(
+            f"The output of job {job_id} is on the machine {machine} until the job is over.",
+            hint="The session shows its beginning; ask there, or wait until it has ended.",
+        )
+
+
+class JobsOff(Refused):
+    code = "jobs_off"
+    status = 409
+
+    def __init__(self) -> None:
+        super().__init__("No jobs can be started here.", hint="Run the command in the foreground.")
+
+
 class NothingToDo(Refused):
     code = "nothing_to_do"
     status = 409

@@ -13,6 +13,7 @@ import msgspec
 
 from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.checkpoints import FileChange, FilesInDoubt, LeftOut
+from everturn.domain.job_states import JobState, WhenEnded
 from everturn.domain.json_types import Json
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.replies import ReplyDelivery
@@ -238,6 +239,31 @@ class MessageAdded(Payload, frozen=True, tag="message.added"):
     message: Message
 
 
+class JobStarted(Payload, frozen=True, tag="job.started"):
+    """A command runs in the background. The events of jobs belong to no turn: a job outlives its own."""
+
+    job_id: str
+    call_id: str
+    command: str
+    when_ended: WhenEnded
+
+
+class JobOutput(Payload, frozen=True, tag="job.output"):
+    """``start``: the place of the text in the whole output, in bytes. Only the beginning is sent this way."""
+
+    job_id: str
+    start: int
+    text: str
+
+
+class JobEnded(Payload, frozen=True, tag="job.ended"):
+    job_id: str
+    state: JobState
+    exit_code: int | None = None
+    detail: str = ""
+    output_bytes: int = 0
+
+
 class SessionChanged(Payload, frozen=True, tag="session.changed"):
     """The transcript or the settings changed; ``what`` says how, ``head`` where it now ends."""
 
@@ -294,6 +320,9 @@ AnyPayload = Union[
     TurnFailed,
     TurnInterrupted,
     MessageAdded,
+    JobStarted,
+    JobOutput,
+    JobEnded,
     SessionChanged,
     ReplySent,
     ReplyUnknown,

@@ -2,18 +2,115 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from everturn.domain.job_states import JobState, WhenEnded
+from everturn.domain.store_values import Accepted
 
 
-class JobState(StrEnum):
-    """``unreachable``: it runs on a machine that does not answer. ``lost``: how it ended is not known."""
+class NewJob(msgspec.Struct, frozen=True):
+    """A job that is about to start. ``machine`` and ``boot_id``: where; ``worker``: who watches it."""
 
-    RUNNING = "running"
-    ENDED = "ended"
-    STOPPED = "stopped"
-    UNREACHABLE = "unreachable"
-    LOST = "lost"
+    id: str
+    turn_id: str
+    call_id: str
+    command: str
+    workspace: str
+    boot_id: str
+    worker: str
+    output_bytes_max: int
+    machine: str | None = None
+    profile: str | None = None
+    is_sandboxed: bool = True
+    when_ended: WhenEnded = WhenEnded.WAKE
 
-    @property
-    def is_over(self) -> bool:
-        return self in (JobState.ENDED, JobState.STOPPED, JobState.LOST)
+
+class Job(msgspec.Struct, frozen=True):
+    """``shown_bytes``: how much of its output the session's events hold. ``output_file``: all of it that was
+    kept, once it is over. ``detail``: why it ended, if its exit code does not say. ``is_watched``: the server
+    that watches it is alive."""
+
+    id: str
+    owner: str
+    session_id: str
+    turn_id: str
+    call_id: str
+    state: JobState
+    command: str
+    workspace: str
+    started_at: int
+    when_ended: WhenEnded
+    boot_id: str
+    output_bytes_max: int
+    machine: str | None = None
+    profile: str | None = None
+    is_sandboxed: bool = True
+    worker: str | None = None
+    is_watched: bool = False
+    stop_asked_at: int | None = None
+    shown_bytes: int = 0
+    ended_at: int | None = None
+    exit_code: int | None = None
+    detail: str = ""
+    output_bytes: int = 0
+    output_file: str | None = None
+
+
+class JobEnding(msgspec.Struct, frozen=True):
+    """How a job ended."""
+
+    state: JobState
+    exit_code: int | None = None
+    detail: str = ""
+    output_bytes: int = 0
+    output_file: str | None = None
+
+
+class JobStore(Protocol):
+    """The rows of jobs. Each write is one transaction, and durable when its call returns."""
+
+    async def add(self, owner: str, session_id: str, new: NewJob, *, running_max: int) -> Job:
+        """Add the row of a job that is about to start. Raises Gone, NotFound, TooManyJobs."""
+        ...
+
+    async def get(self, owner: str, job_id: str) -> Job:
+        """Raises NotFound."""
+        ...
+
+    async def list(
+        self, owner: str, *, session_id: str = "", before: str = "", limit: int = 100
+    ) -> Sequence[Job]:
+        """The newest first; ``before``: only those older than this job."""
+        ...
+
+    async def running(self) -> Sequence[Job]:
+        """Those of all owners and machines, the oldest first."""
+        ...
+
+    async def watch(self, job_id: str, worker: str) -> None:
+        """This worker watches the job from now on."""
+        ...
+
+    async def ask_to_stop(self, owner: str, job_id: str) -> Job:
+        """The machine that runs it stops it; one that is over stays as it is. Raises NotFound."""
+        ...
+
+    async def ask_all_to_stop(self, owner: str, session_id: str) -> None:
+        """The same for all jobs of a session."""
+        ...
+
+    async def change_when_ended(self, owner: str, job_id: str, when_ended: WhenEnded) -> Job:
+        """Raises NotFound, WrongState if the job is over."""
+        ...
+
+    async def show_output(self, job_id: str, start: int, end: int, text: str) -> bool:
+        """Tell the session's readers about more output, once; False if that was done before."""
+        ...
+
+    async def end(self, job_id: str, ending: JobEnding) -> tuple[Job, Accepted | None]:
+        """Record the end and do what it has to do, in one transaction: so it happens once. A job that is over
+        is returned as it is. Also returns the turn that it woke. Raises NotFound."""
+        ...

@@ -63,6 +63,10 @@ class Moment(StrEnum):
     OCCURRENCE_COMMITTED = "occurrence.committed"  # durable; the engine does not know of the turn
     PART_CLAIMED = "part.claimed"  # a part is about to be sent
     PART_SENT = "part.sent"  # the platform has the part, its receipt is not stored
+    JOB_ADDED = "job.added"  # a job is a row, its command was not started
+    JOB_STARTED = "job.started"  # its command runs, its tool call has no result
+    JOB_KEPT = "job.kept"  # its output is stored, its end is not
+    JOB_ENDED = "job.ended"  # its end is in the session, its files are still there
 
 
 class Probe:

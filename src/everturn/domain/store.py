@@ -16,6 +16,7 @@ from everturn.domain.checkpoints import Checkpoints
 from everturn.domain.delivery_store import Delivery
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
+from everturn.domain.jobs import JobStore
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.machine import Machine
 from everturn.domain.memory import Ledger, NotePages
@@ -385,7 +386,6 @@ class Files(Protocol):
     ) -> File: ...
 
     async def get(self, owner: str, file_id: str) -> File: ...
-
     def read(self, file: File, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
         """The file's bytes, in bounded pieces, each verified.
 
@@ -531,6 +531,9 @@ class Store(StoreHealth, StoreLeases, Protocol):
 
     @property
     def schedules(self) -> Schedules: ...
+
+    @property
+    def jobs(self) -> JobStore: ...
 
     @property
     def working_copies(self) -> WorkingCopies: ...

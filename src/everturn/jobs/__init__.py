@@ -1,6 +1,7 @@
 """Commands that outlive their tool call, their turn and the server: a shim owns each of them.
 
-``shim.py`` is the program that parents a command and needs no server; ``folder.py`` reads what it wrote.
+``jobs.py`` starts them, watches those of this machine and reports their ends. ``shim.py`` is the program that
+parents a command and needs no server; ``folder.py`` reads what it wrote.
 """
 
 from typing import TYPE_CHECKING
@@ -8,9 +9,9 @@ from typing import TYPE_CHECKING
 from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from everturn.jobs.folder import JobEnd, JobFolder
-    from everturn.jobs.launcher import JobCommand, launch
+    from everturn.jobs.jobs import Jobs, JobServices
+    from everturn.jobs.settings import JobSettings
 
-__all__ = ["JobCommand", "JobEnd", "JobFolder", "launch"]
+__all__ = ["JobServices", "JobSettings", "Jobs"]
 
 __getattr__ = lazy_names(__name__)

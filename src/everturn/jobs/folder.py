@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from everturn.domain.jobs import JobState
+from everturn.domain.job_states import JobState
 from everturn.jobs.shim import END, LOCK, SEGMENTS, SPEC, STOP
+from everturn.tools.terminal.background import JobOutput
 
 
 class JobEnd(msgspec.Struct, frozen=True):
@@ -22,19 +23,6 @@ class JobEnd(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     ended_at: int
     output_bytes: int
-
-
-class Output(msgspec.Struct, frozen=True):
-    """A piece of a job's output. ``start``: its place in the whole; what lies before it and after the asked
-    place was not kept. ``total``: of the whole, so far."""
-
-    start: int
-    data: bytes
-    total: int
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.data)
 
 
 _decoder = msgspec.json.Decoder(JobEnd)
@@ -73,7 +61,7 @@ class JobFolder:
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two that look do not meet
         except OSError as error:
             if error.errno != errno.EWOULDBLOCK:
                 raise
@@ -87,11 +75,11 @@ class JobFolder:
         if self.path.exists():
             (self.path / STOP).touch(mode=0o600)
 
-    def read(self, after: int, bytes_max: int) -> Output:
+    def read(self, after: int, bytes_max: int) -> JobOutput:
         """The output after this place, at most so many bytes. It begins later if that place was not kept."""
         segments = self._segments()
         if not segments:
-            return Output(0, b"", 0)
+            return JobOutput(0, b"", 0)
         last = max(segments)
         total = last * self._segment_bytes + segments[last]
         number = min(max(after, 0), total) // self._segment_bytes
@@ -106,7 +94,18 @@ class JobFolder:
             pieces.append(piece)
             left -= len(piece)
             number += 1
-        return Output(min(start, total), b"".join(pieces), total)
+        return JobOutput(min(start, total), b"".join(pieces), total)
+
+    def kept(self) -> bytes:
+        """All of the output that was kept, with a note where some was not."""
+        pieces: list[bytes] = []
+        place = 0
+        while (found := self.read(place, self._segment_bytes)).data:
+            if found.start > place:
+                pieces.append(f"\n[… {found.start - place:,} bytes left out …]\n".encode())
+            pieces.append(found.data)
+            place = found.end
+        return b"".join(pieces)
 
     def _segments(self) -> dict[int, int]:
         """Size by number. Empty if there are none: the shim has not begun, or its output was deleted."""

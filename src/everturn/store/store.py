@@ -14,6 +14,7 @@ from everturn.store.blobs.places import Places
 from everturn.store.checkpoints import Checkpoints
 from everturn.store.context import StoreContext
 from everturn.store.delivery.delivery import Delivery
+from everturn.store.jobs import Jobs
 from everturn.store.journal.hub import Hub
 from everturn.store.journal.journal import Journal
 from everturn.store.ledger import Ledger
@@ -65,6 +66,7 @@ class Store:
         self.checkpoints = Checkpoints(db, self.blobs)
         self.blobs.add_roots(self.checkpoints.roots)
         self.delivery = Delivery(db, text_bytes_max=settings.text_bytes_max)
+        self.jobs = Jobs(db, machine)
         self.schedules = Schedules(db, text_bytes_max=settings.text_bytes_max)
         self.working_copies = WorkingCopies(db)
         self.search = Search(db)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from everturn.domain.checkpoints import START, Cause, Changes, Checkpoint
+from everturn.domain.errors import JobsRunning
 from everturn.domain.events import FilesRestored
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import (
@@ -54,6 +55,7 @@ from everturn.store.scripts.queries.files import (
     CheckpointColumns,
     CheckpointToCopy,
 )
+from everturn.store.scripts.queries.jobs import JOBS_RUNNING_IN
 from everturn.store.scripts.rows import SessionRow, TurnRow, to_json
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.targets import find_target
@@ -150,6 +152,13 @@ def _of_own_folder(turn_no: int) -> Script[list[CheckpointColumns]]:
     return [row for row in rows if body_of(row).project is None]
 
 
+def _refuse_jobs(session: SessionRow) -> Script[None]:
+    """Refuse to change files in a folder in which a job works."""
+    jobs = yield from JOBS_RUNNING_IN.all(session.no)
+    if jobs:  # guard: e02
+        raise JobsRunning(jobs)
+
+
 def move_files(tx: Tx, session: SessionRow, head_no: int | None, files: MoveFiles | None) -> Script[None]:
     """Called before the head moves, in the same transaction. Raises PlanNeeded."""
     plan = yield from _check_plan(session, head_no, files)
@@ -179,7 +188,9 @@ def claim_files(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
         return
     wanted = yield from _files_at(session, turn.parent_no)
     present = (yield from _working_copy(session)).tree
-    if wanted is not None and wanted != present:
+    # A job that was started meanwhile works in the folder: the files stay as they are.
+    has_jobs = bool((yield from JOBS_RUNNING_IN.all(session.no)))
+    if wanted is not None and wanted != present and not has_jobs:
         yield from _want(tx, session, wanted, present, _choices.decode(planned))
 
 
@@ -193,6 +204,7 @@ def _check_plan(
     now = yield from _working_copy(session)
     if wanted == now.tree:
         return None  # the turns made no difference
+    yield from _refuse_jobs(session)
     plan = files.plan
     if plan is None or plan.wanted != wanted or not _is_current(plan, now):  # guard: e02
         raise PlanNeeded
@@ -233,6 +245,7 @@ def _keep_tree(
 def _restore(tx: Tx, owner: str, session_id: str, plan: FilesPlan) -> Script[Checkpoint]:
     session = yield from locked_shown_session(tx, owner, session_id)
     yield from refuse_busy(session)
+    yield from _refuse_jobs(session)
     if not _is_current(plan, (yield from _working_copy(session))):
         raise PlanNeeded
     yield from _record_present(tx, session, plan)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.domain.jobs import JobState
+from everturn.domain.job_states import JobState
 from everturn.jobs.folder import JobEnd, JobFolder
 from everturn.jobs.launcher import JobCommand, launch
 from everturn.jobs.shim import Output

@@ -29,7 +29,8 @@ def queries(dialect: str) -> dict[str, str]:
     """All queries of this database by name, macros expanded."""
     names: dict[str, str] = {}
     macros: dict[str, str] = {}
-    for file in ("queries.sql", "queries.delivery.sql", "queries.schedules.sql", f"queries.{dialect}.sql"):
+    own = f"queries.{dialect}.sql"
+    for file in ("queries.sql", "queries.delivery.sql", "queries.jobs.sql", "queries.schedules.sql", own):
         text = resources.files(__name__).joinpath(file).read_text(encoding="utf-8")
         for kind, name, body in _entries(text):
             (names if kind == "name" else macros)[name] = body
