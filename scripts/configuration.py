@@ -39,6 +39,7 @@ ABOUT = {
     "memory": "What is remembered across sessions ([memory](memory.md)).",
     "delivery": "What is sent to messaging platforms ([gateway](gateway.md)).",
     "budget": "The time zone of people ([schedules](schedules.md)).",
+    "jobs": "Commands in the background ([jobs](jobs.md)).",
 }
 NAMED = {
     "profiles.NAME": (

@@ -20,13 +20,14 @@ from everturn.domain.tool import Tool
 from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.engine import TurnProfile as EngineProfile
 from everturn.gateway import AccountBook, BookServices, GatewayAccounts, RunningServices
+from everturn.jobs import Jobs, JobServices
 from everturn.memory import NOTES, BuiltMemory, build_memory, import_notes
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.weights import make_shelf
 from everturn.schedules import ScheduleRunner
 from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
-from everturn.tools import EverturnToolbox, ToolServices
+from everturn.tools import EverturnToolbox, Sandbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
 from everturn.web import LOCAL_OWNER, Web, WebServices, build_web, open_accounts
 from everturn.web.api.memory import MemoryApi
@@ -44,6 +45,7 @@ class App(msgspec.Struct, frozen=True):
     engine: Engine
     memory: BuiltMemory
     recorder: Recorder
+    jobs: Jobs
     clock: Clock
     secrets: Secrets
     environ: Mapping[str, str]
@@ -89,10 +91,14 @@ async def open_app(
         memory = build_memory(store, models, config.home, runtime, settings=config.memory)
         await import_notes(memory, config.home, ids)
         own = [*tools, *([memory.tool] if config.memory.provider == NOTES else [])]
+        sandbox = Sandbox(config.home)
+        jobs = Jobs(
+            JobServices(store.jobs, store.files, store.machine, sandbox, runtime, config.home / "jobs"),
+            config.jobs,
+        )
+        tool_services = _tool_services(config, store, keys, runtime, jobs)
         toolbox = await stack.enter_async_context(
-            EverturnToolbox(
-                config.home, _tool_services(config, store, keys, runtime), config.profiles, extra=own
-            )
+            EverturnToolbox(config.home, tool_services, config.profiles, sandbox=sandbox, extra=own)
         )
         recorder = Recorder(store, config.home / "indexes", config.files)
         engine = await stack.enter_async_context(
@@ -104,10 +110,13 @@ async def open_app(
                 engine_settings(config),
             )
         )
-        yield App(config, store, models, keys, toolbox, engine, memory, recorder, clock, secrets, environ)
+        await stack.enter_async_context(jobs.serve(engine.worker, engine.nudge))
+        yield App(
+            config, store, models, keys, toolbox, engine, memory, recorder, jobs, clock, secrets, environ
+        )
 
 
-def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime) -> ToolServices:
+def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime, jobs: Jobs) -> ToolServices:
     return ToolServices(
         store.records,
         store.search,
@@ -115,6 +124,7 @@ def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime) -
         secret=lambda name: _secret(keys, name),
         has_sign_in=open_accounts(store, runtime.clock, runtime.ids).is_sign_in_on,
         roots=config.files.root_folders(),
+        jobs=jobs if config.jobs.per_session_max else None,
     )
 
 
@@ -174,6 +184,7 @@ def open_web(app: App, gateway: Gateway | None = None) -> Web:
         recorder=app.recorder,
         gateway=gateway,
         timezone=app.config.budget.timezone,
+        jobs=app.jobs,
     )
     return build_web(
         services,

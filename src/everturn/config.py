@@ -23,12 +23,13 @@ from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.settings import default_of, inner_struct, settings_of
 from everturn.engine.settings import EngineSettings
 from everturn.gateway.settings import check_name, read_setup
+from everturn.jobs.settings import JobSettings
 from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
 from everturn.schedules.settings import BudgetSettings
 from everturn.store import StoreSettings, parse_address
-from everturn.tools.names import TOOL_NAMES
+from everturn.tools.names import JOB_TOOL_NAMES, TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.web.settings import WebSettings
 from everturn.workspace.settings import FilesSettings
@@ -60,6 +61,7 @@ TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
         "memory": MemorySettings,
         "delivery": DeliverySettings,
         "budget": BudgetSettings,
+        "jobs": JobSettings,
     }
 )
 # Settings of [server] that have an environment variable of their own.
@@ -111,6 +113,7 @@ _FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
         "files": frozenset(),
         "delivery": frozenset(),
         "budget": frozenset(),
+        "jobs": frozenset(),
         "memory": frozenset(
             (
                 *("look_s", "observe_timeout_s", "close_timeout_s", "owing_max", "extraction_chars_max"),
@@ -144,6 +147,7 @@ class Config(msgspec.Struct, frozen=True):
     files: FilesSettings
     delivery: DeliverySettings = DeliverySettings()
     budget: BudgetSettings = BudgetSettings()
+    jobs: JobSettings = JobSettings()
     gateway: Mapping[str, AccountSetup] = MappingProxyType({})
 
 
@@ -214,6 +218,7 @@ def read_config(
         files=files,
         delivery=reader.convert(DeliverySettings, "delivery", reader.table("delivery")),
         budget=reader.convert(BudgetSettings, "budget", reader.table("budget")),
+        jobs=reader.convert(JobSettings, "jobs", reader.table("jobs")),
         gateway=reader.gateway(),
     )
 
@@ -312,7 +317,7 @@ class _Reader:
                     if key not in kind.__struct_fields__:
                         hint = f"Possible: {', '.join(known)}."
                         raise self._wrong((section, name, key), "is not a known key", hint)
-        return parse_profiles(self.text, FILE, TOOL_NAMES | {MEMORY_TOOL})
+        return parse_profiles(self.text, FILE, TOOL_NAMES | JOB_TOOL_NAMES | {MEMORY_TOOL})
 
     def check_storage(self, address: str | None) -> None:
         """Raises Invalid for a wrong address of object storage."""

@@ -127,6 +127,7 @@ def ids(pair: Pair) -> dict[str, str]:
     wait_for(one, f"/api/approvals?session={other}", lambda found: found["items"])
     queued = send(one, "POST", f"/api/sessions/{other}/turns", text="This one waits.")["turn"]["id"]
     trust(pair, send(one, "POST", "/api/sessions", title="Trusted")["id"])
+    job = run_job(one)
     account = {"name": "ci", "platform": "webhook", "options": {"url": "https://ci.example.com/"}}
     send(
         one,
@@ -146,9 +147,19 @@ def ids(pair: Pair) -> dict[str, str]:
         "file": file,
         "other": other,
         "queued": queued,
+        "job": job,
         "account": "ci",
         "platform": "webhook",
     }
+
+
+def run_job(client: httpx2.Client) -> str:
+    """The id of a job that has ended."""
+    session = send(client, "POST", "/api/sessions", title="Job")["id"]
+    send(client, "POST", f"/api/sessions/{session}/turns", text="Please start a job.")
+    [job] = wait_for(client, f"/api/jobs?session={session}", lambda found: found["items"])["items"]
+    wait_for(client, f"/api/jobs/{job['id']}", lambda found: found["state"] == "ended")
+    return str(job["id"])
 
 
 def trust(pair: Pair, session: str) -> None:

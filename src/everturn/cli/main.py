@@ -17,6 +17,7 @@ COMMANDS = {
     "chat": ("chat", "Chat with a running server."),
     "sessions": ("sessions", "List sessions, newest first."),
     "files": ("files", "Read, compare, download and restore the files of a session."),
+    "jobs": ("jobs", "List and stop commands that run in the background."),
     "models": ("models", "List, test and download models."),
     "gateway": ("gateway", "Set up and check accounts on messaging platforms."),
     "schedules": ("schedules", "List, make and run schedules."),

@@ -67,6 +67,7 @@ class JobEnding(msgspec.Struct, frozen=True):
     detail: str = ""
     output_bytes: int = 0
     output_file: str | None = None
+    ended_at: int | None = None  # None: now
 
 
 class JobStore(Protocol):

@@ -163,6 +163,10 @@ class Toolbox(Protocol):
         """Store the user's answer about this text. Changed text is asked about again."""
         ...
 
+    async def stop_jobs(self, owner: str, session_id: str) -> None:
+        """Stop the session's jobs, before it is deleted."""
+        ...
+
     async def forget(self, owner: str, session_id: str) -> None:
         """Drop what a deleted session was allowed, and its own workspace. Twice is harmless."""
         ...

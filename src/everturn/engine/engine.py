@@ -182,6 +182,10 @@ class Engine:
         """The id under which this process runs turns."""
         return self._runner.worker
 
+    def nudge(self) -> None:
+        """Look for turns to run now: something outside has queued one."""
+        self._runner.nudge()
+
     async def submit_received(
         self, inbox_id: str, submission: Submission
     ) -> tuple[Received, Accepted | None]:
@@ -319,7 +323,9 @@ class Engine:
         return await self.store.sessions.change(owner, session_id, patch, version=version)
 
     async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:
-        """End the session's turn, then remove everything of it. ``is_purge``: unless it was restored."""
+        """Stop the session's jobs and its turn, then remove everything of it. ``is_purge``: unless it was
+        restored."""
+        await self._toolbox.stop_jobs(owner, session_id)
         await self.store.sessions.delete(owner, session_id, is_purge=is_purge)
         self._runner.cancel_session_task(session_id)
         self._cache.forget_session(session_id)

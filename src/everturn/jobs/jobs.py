@@ -258,7 +258,9 @@ class Jobs:
             file_id = file.id
         await self._probe.reach(Moment.JOB_KEPT, job.id)
         detail = "; ".join(part for part in (end.detail, *end.notes) if part)
-        ending = JobEnding(end.state, end.exit_code, storable(detail), end.output_bytes, file_id)
+        ending = JobEnding(
+            end.state, end.exit_code, storable(detail), end.output_bytes, file_id, end.ended_at
+        )
         _, accepted = await self._jobs.end(job.id, ending)
         await self._probe.reach(Moment.JOB_ENDED, job.id)
         if accepted is not None:

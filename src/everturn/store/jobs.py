@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from everturn.domain.errors import Gone, NotFound, TooManyJobs, WrongState
 from everturn.domain.events import JobEnded, JobOutput, JobStarted
-from everturn.domain.ids import checked
+from everturn.domain.ids import check_id
 from everturn.domain.job_states import JobState, WhenEnded
 from everturn.domain.jobs import Job, JobEnding, NewJob
 from everturn.domain.machine import Machine
@@ -128,7 +128,7 @@ def _add(tx: Tx, owner: str, session_id: str, new: NewJob, running_max: int) -> 
 
 
 def _get(tx: Tx, owner: str, job_id: str) -> Script[JobColumns]:
-    row = yield from JOB.first(checked(job_id, "job"))
+    row = yield from JOB.first(check_id(job_id, "job"))
     if row is None or row.owner != owner:
         raise NotFound("job", job_id)
     yield from _shown(tx, row)
@@ -194,7 +194,7 @@ def _end(tx: Tx, job_id: str, ending: JobEnding) -> Script[tuple[JobColumns, Acc
         "job_end",
         row.job_no,
         ending.state.value,
-        tx.now,
+        ending.ended_at or tx.now,
         ending.exit_code,
         ending.detail,
         ending.output_bytes,

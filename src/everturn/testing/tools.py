@@ -143,6 +143,9 @@ class FakeToolbox:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    async def stop_jobs(self, owner: str, session_id: str) -> None:
+        """It has none."""
+
     async def forget(self, owner: str, session_id: str) -> None:
         self.forgotten.append(session_id)
 

@@ -13,6 +13,8 @@ from everturn.tools.profiles import Profile
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.schema import Action
 from everturn.tools.session_tools import AskUser, SearchSessions, Todo
+from everturn.tools.terminal.background import Jobs
+from everturn.tools.terminal.job_tools import JobTerminal, NetworkJobTerminal, job_tools
 from everturn.tools.terminal.runner import CommandRunner, ContextOf, Doors, GatedRunner
 from everturn.tools.terminal.terminal_tools import NetworkPython, NetworkTerminal, Python, Terminal
 from everturn.tools.web.fetch import Fetcher
@@ -44,18 +46,29 @@ class ToolSet:
 
 
 def plain_tools(
-    sandbox: Sandbox, fetcher: Fetcher, search: Search, clock: Clock, context_of: ContextOf
+    sandbox: Sandbox,
+    fetcher: Fetcher,
+    search: Search,
+    clock: Clock,
+    context_of: ContextOf,
+    jobs: Jobs | None = None,
 ) -> tuple[Action, ...]:
+    """``jobs`` None: commands cannot run in the background."""
     runner = CommandRunner(sandbox, clock, context_of)
     files = FileSearch(sandbox, clock)
     return (
         *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
         *(ListFiles(files), SearchFiles(files)),
-        *(Terminal(runner), Python(runner), WebFetch(fetcher), SearchSessions(search)),
+        Terminal(runner) if jobs is None else JobTerminal(runner, jobs),
+        *(Python(runner), WebFetch(fetcher), SearchSessions(search)),
+        *(() if jobs is None else job_tools(jobs)),
     )
 
 
-def gated_tools(sandbox: Sandbox, clock: Clock, context_of: ContextOf, doors: Doors) -> tuple[Action, ...]:
+def gated_tools(
+    sandbox: Sandbox, clock: Clock, context_of: ContextOf, doors: Doors, jobs: Jobs | None = None
+) -> tuple[Action, ...]:
     """Those that reach the network through a gate."""
     runner = GatedRunner(sandbox, clock, context_of, doors)
-    return (NetworkTerminal(runner), NetworkPython(runner))
+    terminal = NetworkTerminal(runner) if jobs is None else NetworkJobTerminal(runner, jobs)
+    return (terminal, NetworkPython(runner))

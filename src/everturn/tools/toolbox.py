@@ -28,11 +28,13 @@ from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.schema import Action, ToolFailed
+from everturn.tools.terminal.background import Jobs
 from everturn.tools.tool_set import ToolSet, gated_tools, plain_tools
 from everturn.tools.web.fetch import Fetcher
 from everturn.tools.workspaces import Workspaces
 
 _log = logging.getLogger("everturn.tools")
+_STOP_S_MAX = 10.0  # what still runs then is stopped when its machine finds that its session is gone
 
 
 async def _has_no_sign_in() -> bool:
@@ -44,6 +46,7 @@ class ToolServices(msgspec.Struct, frozen=True):
 
     ``secret`` finds a key by its name, for MCP servers. ``has_sign_in``: is there a password now, without
     which ``host_network`` is refused? ``roots``: the folders in which projects may lie; none: anywhere.
+    ``jobs``: runs commands in the background; None: none can.
     """
 
     records: Records
@@ -52,6 +55,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     secret: Secret = lambda name: None
     has_sign_in: Callable[[], Awaitable[bool]] = _has_no_sign_in
     roots: tuple[Path, ...] = ()
+    jobs: Jobs | None = None
 
 
 class EverturnToolbox:
@@ -79,13 +83,14 @@ class EverturnToolbox:
         self._gate = Gate(fetcher.network)
         self._servers = McpServers(self._sandbox, self._gate, records, clock, services.secret)
         self._has_sign_in = services.has_sign_in
+        self._jobs = services.jobs
         self._stack = AsyncExitStack()
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
         self._mcp_trust = McpTrust(self._servers, self.trust)
         self._tools = ToolSet(
-            plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of),
-            gated_tools(self._sandbox, clock, self._context_of, self._door),
+            plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of, services.jobs),
+            gated_tools(self._sandbox, clock, self._context_of, self._door, services.jobs),
             extra,
         )
 
@@ -185,6 +190,10 @@ class EverturnToolbox:
     ) -> None:
         server, workspace = self._profiles.servers[name], self._workspaces.of_session(session_id)
         await self._mcp_trust.decide(owner, server, workspace, digest, use=use)
+
+    async def stop_jobs(self, owner: str, session_id: str) -> None:
+        if self._jobs is not None:
+            await self._jobs.stop_all(owner, session_id, seconds=_STOP_S_MAX)
 
     async def forget(self, owner: str, session_id: str) -> None:
         """Drop what the session was allowed and the workspace of its own, once it is deleted for good.

@@ -16,6 +16,7 @@ from everturn.domain.model import Models
 from everturn.domain.runtime import Runtime
 from everturn.domain.store import Store
 from everturn.engine import Engine
+from everturn.jobs import Jobs
 from everturn.models import Keys, ModelRegistry
 from everturn.schedules import ScheduleBook
 from everturn.tools import EverturnToolbox, Profiles
@@ -28,6 +29,7 @@ from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
 from everturn.web.api.folders import FoldersApi
 from everturn.web.api.gateway import GatewayApi
+from everturn.web.api.jobs import JobsApi
 from everturn.web.api.mcp import McpApi
 from everturn.web.api.models import ModelsApi
 from everturn.web.api.openai import OpenAiApi
@@ -73,6 +75,7 @@ class WebServices:
     recorder: Recorder | None = None
     gateway: Gateway | None = None
     timezone: str = "UTC"  # of schedules that name none
+    jobs: Jobs | None = None
     clock: Clock = field(default_factory=SystemClock)
     passwords: Passwords = field(default_factory=Passwords)
 
@@ -171,6 +174,8 @@ class _Parts:
         yield from SchedulesApi(engine, store.schedules, book).endpoints()
         if services.gateway is not None:
             yield from GatewayApi(services.gateway, store.delivery, self._audit).endpoints()
+        if services.jobs is not None:
+            yield from JobsApi(services.jobs, store.jobs, self._audit).endpoints()
         if services.toolbox is not None:
             recorder = services.recorder or Recorder(store, settings.home / "indexes", FilesSettings())
             files = SessionFiles(engine, store, services.toolbox, recorder)

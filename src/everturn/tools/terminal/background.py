@@ -61,3 +61,7 @@ class Jobs(Protocol):
     async def stop(self, owner: str, job_id: str) -> Job:
         """Ask the job to stop; it is over when its state says so."""
         ...
+
+    async def stop_all(self, owner: str, session_id: str, *, seconds: float) -> None:
+        """Stop the jobs of a session and wait until those of this machine are over, at most this long."""
+        ...

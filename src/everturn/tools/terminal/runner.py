@@ -10,12 +10,14 @@ import anyio
 import msgspec
 
 from everturn.domain.clock import Clock
+from everturn.domain.job_states import WhenEnded
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.disk_sync import DiskSync
 from everturn.tools.policy.judgement import CallContext
 from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import SandboxView
+from everturn.tools.terminal.background import JobRequest
 from everturn.tools.terminal.process import Command, run
 from everturn.tools.terminal.result import result_of, with_refused
 
@@ -37,6 +39,14 @@ class CommandRunner:
     ) -> ToolResult:
         """``read``: folders that the command needs besides the system's. ``bytes_max``: of the result."""
         return await self._run(call, emit, command, bytes_max, SandboxView(call.workspace, read=read))
+
+    def in_background(
+        self, call: ToolCall, command: str, argv: tuple[str, ...], when_ended: WhenEnded
+    ) -> JobRequest:
+        """The same command as a job: the policy, the sandbox and the limits are those of a plain call."""
+        context = self._context_of(call)
+        view = SandboxView(call.workspace, host_network=context.has_host_network, limits=context.limits)
+        return JobRequest(call, command, argv, view, when_ended, context.is_sandboxed)
 
     async def _run(
         self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, view: SandboxView
@@ -71,3 +81,9 @@ class GatedRunner(CommandRunner):
             view = SandboxView(call.workspace, gate=door.path, read=read)
             result = await self._run(call, emit, command, bytes_max, view)
         return with_refused(result, door.refused)
+
+    def in_background(
+        self, call: ToolCall, command: str, argv: tuple[str, ...], when_ended: WhenEnded
+    ) -> JobRequest:
+        request = super().in_background(call, command, argv, when_ended)
+        return msgspec.structs.replace(request, network=self._doors(call))
