@@ -26,7 +26,7 @@ PATIENCE_S = 60
 FAR = 1 << 50
 
 
-class ReplySent(ev.Payload, frozen=True, tag="reply.sent"):
+class HologramShown(ev.Payload, frozen=True, tag="hologram.shown"):
     """A kind of the next version."""
 
     paths: tuple[str, ...]
@@ -50,7 +50,7 @@ class OddOutcome(ev.Payload, frozen=True, tag="tool.finished"):
     text: str = ""
 
 
-NEWER = ReplySent(("a.txt", "ü.txt"))
+NEWER = HologramShown(("a.txt", "ü.txt"))
 COLOURED = ColouredText(1, "Hello ", "red")
 WRITTEN: list[ev.Payload] = [
     ev.StepStarted(1, "scripted:one"),
@@ -77,7 +77,7 @@ async def test_g04_newer_kinds_and_fields_are_read_and_followed_byte_for_byte(st
     written = [ev.encode(payload) for payload in WRITTEN]
     assert [event.data for event in events][-len(WRITTEN) :] == written
     assert [event.data for event in await store.journal.of_turn(ME, held.turn.id)][-len(WRITTEN) :] == written
-    assert [event.kind for event in events][-3:] == ["reply.sent", "tool.finished", "text.delta"]
+    assert [event.kind for event in events][-3:] == ["hologram.shown", "tool.finished", "text.delta"]
     followed: list[ev.Event] = []
     with anyio.fail_after(PATIENCE_S):
         async for batch in store.journal.follow(ME, held.session.id, 0):
@@ -156,11 +156,11 @@ async def test_g04_newer_events_are_exported_and_imported_byte_for_byte(store: S
     "data",
     [
         b'{"kind":"x\\n\\nevent: turn.failed"}',
-        b'{"at":1,"kind":"reply.sent"}',
+        b'{"at":1,"kind":"hologram.shown"}',
         b"[]",
         b'{"kind":7}',
-        b'{"kind":"reply.sent","kind":"text.delta","step":1,"text":"browsers read this"}',
-        b'{"kind":"reply.sent","size":1e999}',
+        b'{"kind":"hologram.shown","kind":"text.delta","step":1,"text":"browsers read this"}',
+        b'{"kind":"hologram.shown","size":1e999}',
     ],
 )
 async def test_g04_an_imported_event_that_does_not_begin_with_its_one_kind_is_refused(
@@ -190,7 +190,7 @@ async def test_g04_the_server_sends_newer_events_and_the_terminal_passes_over_th
     await complete(store, held, number + 1)
     async with run_web(store, tmp_path) as server:
         frames = await server.read_until(f"/api/sessions/{held.session.id}/events?after=0", "turn.completed")
-    sent = next(frame for frame in frames if frame.event == "reply.sent")
+    sent = next(frame for frame in frames if frame.event == "hologram.shown")
     assert ev.encode(NEWER).decode() in sent.data
     with (tmp_path / "screen").open("w+") as file:
         screen = Screen(Console(file=file, width=80))

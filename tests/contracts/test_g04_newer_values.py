@@ -153,7 +153,7 @@ async def test_g04_a_newer_event_of_the_session_is_not_pruned_with_a_turn_around
     await run_sql("UPDATE events SET turn_no = NULL WHERE position = 3")
     assert await store.upkeep.prune(older_than_ms=-FAR) == 0
     kinds = [event.kind for event in await store.journal.after(ME, held.session.id, 0)]
-    assert kinds[2] == "reply.sent"
+    assert kinds[2] == "hologram.shown"
 
 
 async def test_g04_answering_keeps_what_a_newer_version_wrote_about_the_question(
