@@ -9,9 +9,13 @@ import pytest
 
 from everturn.domain.delivery import InboxState, PartState, WhenUnknown
 from everturn.domain.errors import LeaseLost, NotFound
+from everturn.domain.probe import Moment
 from everturn.domain.replies import ReplyDelivery, ReplyState
 from everturn.domain.store_values import Accepted, RecordName, Submission
 from everturn.store import Store
+from everturn.store.delivery.removal import remove_account
+from everturn.store.scripts.script import Script, Tx
+from everturn.testing import HoldingProbe
 from tests.acting import ME, WORKER
 from tests.conftest import OpenAnother
 from tests.delivering import (
@@ -27,6 +31,7 @@ from tests.delivering import (
     send_to,
     states,
 )
+from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio
 P = PartState
@@ -136,6 +141,31 @@ async def test_f03_a_worker_that_still_serves_a_removed_account_can_do_nothing(
     with pytest.raises(NotFound):
         await receive(store, "u3", chat="new")
     assert await states(store, serving.turn.id) == [P.HELD]
+
+
+def _remove_and_pass(tx: Tx) -> Script[None]:
+    yield from remove_account(tx, ACCOUNT, [RECORD])
+    tx.probe.pass_by(Moment.ACCEPT_WRITTEN, ACCOUNT)
+
+
+async def test_f03_a_worker_that_looked_before_the_removal_does_not_take_the_account(
+    store: Store, open_another: OpenAnother, probe: HoldingProbe, held_up: HeldUp
+) -> None:
+    other = await open_another()
+    await store.workers.register(WORKER)
+    await receive(store, "u1", chat="1")
+    taken: list[object] = []
+
+    async def take() -> None:
+        taken.append(await store.delivery.leases.take(ACCOUNT, WORKER))
+
+    probe.hold(Moment.ACCEPT_WRITTEN)
+    async with anyio.create_task_group() as group:
+        group.start_soon(other.database.write, _remove_and_pass)
+        await probe.reached(Moment.ACCEPT_WRITTEN)
+        await held_up.start(group, store, take)
+        probe.release(Moment.ACCEPT_WRITTEN)
+    assert taken == [None]
 
 
 async def test_f03_updates_that_arrive_while_the_account_is_removed_are_stored_or_refused(
