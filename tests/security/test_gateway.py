@@ -172,7 +172,7 @@ async def test_a_secret_is_sent_elsewhere_only_if_it_is_given_again(store: Store
         await gateway.change(ACCOUNT, {"options": {}, "guests": True}, {})
         await gateway.change(ACCOUNT, MOVED, {"token": "secret-2"})
         await gateway.change(ACCOUNT, {"enabled": True}, {})
-        assert platforms.tokens[ACCOUNT] == "secret-2"
+        await until("it is served with the new one", lambda: platforms.tokens[ACCOUNT] == "secret-2")
 
 
 async def test_a_secret_of_the_environment_is_not_sent_where_a_visitor_wants_it(
