@@ -24,8 +24,6 @@ from everturn.store.scripts.rows import SessionRow
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns import submissions
 
-_LABEL_CHARS_MAX = 200
-
 
 class Jobs:
     """Implements ``domain.jobs.JobStore``."""
@@ -227,17 +225,17 @@ def _lock(tx: Tx, job_id: str) -> Script[tuple[SessionRow, JobColumns]]:
 
 
 def _report(row: JobColumns) -> str:
-    """What the agent reads. It quotes nothing of the output, which may hold the words of others."""
-    label = " ".join(row.command.split())[:_LABEL_CHARS_MAX]
+    """What the agent reads as a trusted message, so it holds our words alone: the command and the names of
+    files in ``detail`` may be those of others, as the output may. ``job_output`` returns them, marked."""
     seconds = round(((row.ended_at or row.started_at) - row.started_at) / 1000)
     if row.state == JobState.LOST:
-        how = "was lost, and how it ended is not known"
+        how = "was lost, and how it ended is not known,"
     elif row.state == JobState.STOPPED:
         how = "was stopped"
     else:
         how = f"ended with exit code {row.exit_code}"
-    detail = f" ({row.detail})" if row.detail else ""
     return (
-        f"Job {row.id} {how}{detail} after {seconds} s and {row.output_bytes} bytes of output: {label}\n"
-        "This report is automatic; the user may be away. Read the output with job_output and go on."
+        f"Job {row.id} {how} after {seconds} s and {row.output_bytes} bytes of output.\n"
+        "This report is automatic; the user may be away. Read the command, how it ended and the output with "
+        "job_output, and go on."
     )
