@@ -112,7 +112,7 @@ class Shim:
         if spec["info"] is None:
             return
         try:
-            self._first = _first_process(spec["info"])
+            self._first = _first_process(spec["info"], self._child)
             self._bound()
         except OSError:
             self._kill()
@@ -254,15 +254,20 @@ def _become(spec: dict[str, Any], output: int) -> None:
         os._exit(127)
 
 
-def _first_process(info: int) -> tuple[int, int] | None:
+def _first_process(info: int, child: int) -> tuple[int, int] | None:
     """The sandbox's first process and a handle of it; None if bubblewrap could not even start it."""
     written = b""
-    # Read to the end: bubblewrap writes in pieces, and dies if the pipe closes too early.
-    while not written.rstrip().endswith(b"}"):
-        piece = os.read(info, 4096)
-        if not piece:
-            break
-        written += piece
+    handle = os.pidfd_open(child)
+    try:
+        # Read to the end: bubblewrap writes in pieces, and dies if the pipe closes too early. The pipe does
+        # not close when it dies, because the server holds it too.
+        while not written.rstrip().endswith(b"}") and info in select.select([info, handle], [], [])[0]:
+            piece = os.read(info, 4096)
+            if not piece:
+                break
+            written += piece
+    finally:
+        os.close(handle)
     digits = written.partition(b'"child-pid":')[2].strip().partition(b"\n")[0].rstrip(b" ,}")
     if not digits.isdigit():
         return None

@@ -33,6 +33,9 @@ class Bench:
         self.workspace = home / "workspaces" / "one"
         self.workspace.mkdir(parents=True)
 
+    def replace_bubblewrap(self, program: str) -> None:
+        self._sandbox._program = program
+
     async def start(
         self,
         command: str,
@@ -146,6 +149,13 @@ async def test_a_limit_is_in_force_without_a_server(bench: Bench) -> None:
     )
     end = await _end(folder)
     assert "20" in end.detail or b"fork" in folder.read(0, 4000).data.lower()
+
+
+async def test_a_sandbox_that_cannot_start_ends_its_job(bench: Bench) -> None:
+    """So it is where no more processes can be made: bubblewrap ends before it says anything."""
+    bench.replace_bubblewrap("/bin/false")
+    folder = await bench.start("exit 0")
+    assert (await _end(folder)).exit_code == 1
 
 
 async def test_a_job_in_a_project_is_guarded_like_a_command(bench: Bench, tmp_path: Path) -> None:
