@@ -9,6 +9,7 @@ from everturn.domain import events as ev
 from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import fold
+from everturn.domain.jobs import NewJob
 from everturn.domain.messages import Call, Message, Outcome, Text
 from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store_values import Accepted, Claim, Submission
@@ -22,6 +23,20 @@ CRASHED = Failure("crashed", "The server stopped.")
 
 async def new_session(store: Store, title: str = "") -> Session:
     return await store.sessions.create(ME, NewSession(title=title))
+
+
+def new_job(number: int = 1, command: str = "make all", **more: Any) -> NewJob:
+    return NewJob(
+        id=f"job_{number:026d}",
+        turn_id="trn_x",
+        call_id="call_1",
+        command=command,
+        workspace="/somewhere",
+        boot_id="boot",
+        worker=WORKER,
+        output_bytes_max=1000,
+        **more,
+    )
 
 
 async def say(store: Store, session_id: str, text: str, **more: Any) -> Accepted:

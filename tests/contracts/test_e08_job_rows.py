@@ -10,9 +10,9 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import Gone, NotFound, SteeringWaits, TooManyJobs, WrongState
 from everturn.domain.job_states import JobState, WhenEnded
-from everturn.domain.jobs import Job, JobEnding, NewJob
+from everturn.domain.jobs import Job, JobEnding
 from everturn.store import Store
-from tests.acting import ME, answer, append, claim, complete, new_session, start
+from tests.acting import ME, answer, append, claim, complete, new_job, new_session, start
 from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio
@@ -20,17 +20,7 @@ DONE = JobEnding(JobState.ENDED, 0, output_bytes=5, output_file=None)
 
 
 async def add(store: Store, session_id: str, number: int = 1, **more: Any) -> Job:
-    new = NewJob(
-        id=f"job_{number:026d}",
-        turn_id="trn_x",
-        call_id="call_1",
-        command=more.pop("command", "make all"),
-        workspace="/somewhere",
-        boot_id="boot",
-        worker="wrk_one",
-        output_bytes_max=1000,
-        **more,
-    )
+    new = new_job(number, **more)
     return await store.jobs.add(ME, session_id, new, running_max=2)
 
 

@@ -84,6 +84,14 @@ def _shim_of(folder: JobFolder) -> int:
     raise AssertionError("no shim")
 
 
+def _is_at_end(pipe: int) -> bool:
+    """True if no process has the pipe open for writing."""
+    try:
+        return os.read(pipe, 1) == b""
+    except BlockingIOError:
+        return False
+
+
 async def test_output_and_exit_code_are_in_files_when_the_lock_is_free(bench: Bench) -> None:
     folder = await bench.start("echo one; cat go; exit 3")
     end = await _end(folder)
@@ -94,11 +102,16 @@ async def test_output_and_exit_code_are_in_files_when_the_lock_is_free(bench: Be
 
 
 async def test_a_stop_ends_every_process_of_the_sandbox(bench: Bench) -> None:
-    folder = await bench.start("(setsid sleep 1000 &) ; touch begun; sleep 1000")
-    await until("the command runs", (bench.workspace / "begun").exists)
+    held = bench.workspace / "held"
+    os.mkfifo(held)
+    reads = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    folder = await bench.start("(setsid sleep 1000 > held &) ; sleep 1000")
+    await until("the process that left its group holds the pipe", lambda: not _is_at_end(reads))
     assert folder.is_held()
     folder.ask_to_stop()
     assert (await _end(folder)).state is JobState.STOPPED
+    assert _is_at_end(reads), "it is gone when the stop is reported"
+    os.close(reads)
 
 
 async def test_without_a_sandbox_a_stop_finds_a_process_that_left_its_group(bench: Bench) -> None:
