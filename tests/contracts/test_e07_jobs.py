@@ -137,7 +137,7 @@ async def test_e07_a_job_runs_on_without_a_server_and_is_found_again(machine: Ma
         assert (ended.state, ended.exit_code) == (JobState.ENDED, 4)
         found = await jobs.output(ME, job.id, after=0, bytes_max=100)
         assert (found.data, found.total) == (b"done\n", 5)
-    assert list(machine.folder.iterdir()) == [], "its files are deleted: the store has its output"
+        await until("its files are deleted", lambda: not list(machine.folder.iterdir()))
 
 
 async def test_e07_output_is_shown_while_it_runs_and_can_be_read(machine: Machine) -> None:
@@ -165,25 +165,23 @@ async def test_e07_a_stop_asked_for_elsewhere_stops_it(machine: Machine, is_sand
 async def test_e07_a_job_whose_shim_was_killed_is_lost_and_only_then(machine: Machine) -> None:
     async with machine.serving() as jobs:
         job = await jobs.start(machine.request("sleep 1000"))
-    jobs = machine.jobs()
-    async with machine.serving("wrk_two"):
+    async with machine.serving("wrk_two") as jobs:
+        await jobs.look()
         assert (await machine.store.jobs.get(ME, job.id)).state is JobState.RUNNING
         os.kill(machine.shim_of(job), signal.SIGKILL)
         lost = await machine.over(job)
     assert (lost.state, lost.detail) == (JobState.LOST, "The process that watched it was killed.")
 
 
-async def test_e07_a_job_that_is_being_started_is_not_taken_for_lost(
-    machine: Machine,
-) -> None:
+async def test_e07_a_job_that_is_being_started_is_not_taken_for_lost(machine: Machine) -> None:
     probe = HoldingProbe()
     probe.hold(Moment.JOB_ADDED)
-    dying = machine.jobs(probe=probe)
-    async with anyio.create_task_group() as group, dying.serve("wrk_one", lambda: None):
-        group.start_soon(dying.start, machine.request("touch ran"))
+    jobs = machine.jobs(probe=probe)
+    async with anyio.create_task_group() as group, jobs.serve("wrk_one", lambda: None):
+        group.start_soon(jobs.start, machine.request("touch ran"))
         await probe.reached(Moment.JOB_ADDED)
         (row,) = await machine.store.jobs.running()
-        await dying.look()
+        await jobs.look()
         assert (await machine.store.jobs.get(ME, row.id)).state is JobState.RUNNING, "its lock is held"
         probe.release(Moment.JOB_ADDED)
         await machine.over(row)
@@ -216,9 +214,11 @@ async def test_e07_a_job_of_a_deleted_session_is_stopped(machine: Machine) -> No
 async def test_e08_the_end_wakes_the_agent_through_any_server(
     machine: Machine, open_another: OpenAnother
 ) -> None:
+    command = "until [ -e go ]; do sleep 0.02; done"  # so that it does not end while the first server runs
     async with machine.serving() as jobs:
-        job = await jobs.start(machine.request("echo hello", when=WhenEnded.WAKE))
+        job = await jobs.start(machine.request(command, when=WhenEnded.WAKE))
     other = await open_another()
+    (machine.workspace / "go").touch()
     async with machine.serving("wrk_two", other), machine.serving("wrk_three"):
         await machine.over(job)
         await until("the engine is woken", lambda: machine.woken)
