@@ -11,7 +11,9 @@ import anyio
 import pytest
 
 from everturn.domain.checkpoints import At, Cause, Checkpoint
-from everturn.domain.errors import BlobMissing, DiskFull, FilesConflict, NothingToDo
+from everturn.domain.errors import BlobMissing, DiskFull, FilesConflict, JobsRunning, NothingToDo
+from everturn.domain.job_states import JobState, WhenEnded
+from everturn.domain.jobs import JobEnding
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.store_values import RetriedTurn
 from everturn.domain.trees import hash_bytes
@@ -21,6 +23,7 @@ from everturn.store import Store
 from everturn.workspace import Compare, FilesSettings, Recorder, Versions
 from everturn.workspace.restore import Restore
 from everturn.workspace.thread_blobs import ThreadBlobs
+from tests.acting import new_job
 from tests.file_sessions import OWNER, FileSessions, open_file_sessions, put_files, request, writing
 from tests.trees import QuickDisk
 
@@ -69,6 +72,22 @@ async def test_e02_undoing_a_turn_that_changed_nothing_leaves_the_files_alone(s:
     await s.h.engine.undo(OWNER, session.id, request())
     assert s.files(session) == {"a.txt": "mine"}
     assert await s.restored(session) == []
+
+
+async def test_e02_files_do_not_move_while_a_job_works_in_their_folder(s: FileSessions) -> None:
+    session, engine, jobs = await s.h.new_session(), s.h.engine, s.h.store.jobs
+    for text in ("one", "two", "three"):
+        await s.turn(session, a_txt=text)
+    new = new_job(when_ended=WhenEnded.RECORD)
+    job = await jobs.add(OWNER, session.id, new, running_max=1)
+    with pytest.raises(JobsRunning) as refused:
+        await engine.undo(OWNER, session.id, request())
+    assert refused.value.facts["jobs"] == [job.id]
+    await engine.undo(OWNER, session.id, request(), KEEP)
+    assert s.files(session) == {"a.txt": "three"}
+    await jobs.end(job.id, JobEnding(JobState.ENDED, 0))
+    await engine.undo(OWNER, session.id, request(), RESTORE)
+    assert s.files(session) == {"a.txt": "one"}
 
 
 async def test_e02_a_users_changes_are_a_conflict_before_anything_moves(s: FileSessions) -> None:

@@ -97,3 +97,17 @@ async def test_e06_undo_in_the_own_folder_leaves_out_what_was_done_in_a_project(
         await engine.redo(OWNER, session.id, request())
         assert s.files(session) == {"own.txt": "one"}
     assert files_in(project) == {"mine.txt": "mine", "new.txt": "two"}
+
+
+async def test_e06_e02_undo_in_a_project_brings_no_files_of_the_own_folder_there(
+    s: FileSessions, tmp_path: Path
+) -> None:
+    session, project = await s.h.new_session(), tmp_path / "project"
+    put_files(project, {"mine.txt": "mine"})
+    for text in ("one", "two"):
+        await s.turn(session, own_txt=text)
+    await s.h.engine.change_session(OWNER, session.id, SessionPatch(project=str(project)))
+    await s.h.engine.undo(OWNER, session.id, request())
+    assert files_in(project) == {"mine.txt": "mine"}
+    assert s.files(session) == {"own.txt": "two"}
+    assert await s.restored(session) == []
