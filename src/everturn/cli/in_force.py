@@ -78,6 +78,8 @@ def _rules(contents: BackupContents) -> Iterator[str]:
         yield f"sessions that work in {project}"
     for storage in contents.storages:
         yield f"files that are read from, and deleted in, {storage}"
+    for schedule in contents.schedules:
+        yield f"schedule {schedule.get('name', '')!r}, which sends to the agent: {schedule.get('text', '')}"
     if contents.unfinished_turns:
         yield f"{contents.unfinished_turns} unfinished turn(s), which continue when the server starts"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -37,6 +37,7 @@ class BackupContents(msgspec.Struct, frozen=True):
     projects: tuple[str, ...]  # folders in which its sessions work
     unfinished_turns: int
     storages: tuple[str, ...] = ()  # object storage that its files are read from
+    schedules: tuple[JsonObject, ...] = ()  # their settings
 
 
 def read_contents(source: Path, database: str) -> BackupContents:
@@ -56,23 +57,32 @@ def read_contents(source: Path, database: str) -> BackupContents:
         ) from error
 
 
-# The last of them is missing in backups of earlier versions.
+# Backups of earlier versions do not have the last of them.
 _TABLES = (
     ("records", ("owner", "kind", "name", "value")),
     ("sessions", ("project",)),
     ("turns", ("state",)),
     ("packs", ("place",)),
+    ("schedules", ("settings",)),
 )
 _QUERIES = (
     "SELECT owner, kind, name, value FROM records",
     "SELECT project FROM sessions",
     "SELECT state FROM turns",
     "SELECT DISTINCT place FROM packs",
+    "SELECT settings FROM schedules",
 )
 _Rows = Sequence[tuple[str | None, ...]]
 
 
-def _contents(records: _Rows, sessions: _Rows, turns: _Rows, packs: _Rows = ()) -> BackupContents:
+def _count_tables(names: Container[str]) -> int:
+    """How many of ``_TABLES`` a backup with tables of these names has."""
+    return sum(table in names for table, _ in _TABLES)
+
+
+def _contents(
+    records: _Rows, sessions: _Rows, turns: _Rows, packs: _Rows = (), schedules: _Rows = ()
+) -> BackupContents:
     return BackupContents(
         records=tuple(
             BackupRecord(owner or "", kind or "", name or "", _object(value or "{}"))
@@ -81,6 +91,7 @@ def _contents(records: _Rows, sessions: _Rows, turns: _Rows, packs: _Rows = ()) 
         projects=tuple(sorted({project for (project,) in sessions if project})),
         unfinished_turns=sum(state not in _ENDED for (state,) in turns),
         storages=tuple(sorted({place for (place,) in packs if place and "://" in place})),
+        schedules=tuple(_object(settings or "{}") for (settings,) in schedules),
     )
 
 
@@ -100,8 +111,8 @@ def _of_sqlite(file: Path) -> BackupContents:
     try:
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         _refuse_foreign_code(connection, file)
-        has_packs = list(connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'packs'"))
-        return _contents(*(list(connection.execute(query)) for query in _QUERIES[: 4 if has_packs else 3]))
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+        return _contents(*(list(connection.execute(query)) for query in _QUERIES[: _count_tables(names)]))
     finally:
         connection.close()
 
@@ -138,7 +149,7 @@ class _Manifest(msgspec.Struct, frozen=True):
 def _of_postgres(folder: Path) -> BackupContents:
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=_Manifest)
     columns = {each.name: each.columns for each in manifest.tables}
-    tables = _TABLES[: 4 if "packs" in columns else 3]
+    tables = _TABLES[: _count_tables(columns)]
     return _contents(*(list(_copied_rows(folder, table, columns[table], names)) for table, names in tables))
 
 
