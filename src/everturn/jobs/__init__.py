@@ -1,7 +1,8 @@
 """Commands that outlive their tool call, their turn and the server: a shim owns each of them.
 
-``jobs.py`` starts them, watches those of this machine and reports their ends. ``shim.py`` is the program that
-parents a command and needs no server; ``folder.py`` reads what it wrote.
+Imports domain, tools, and small parts of engine and delivery. Called by app and web. ``jobs.py`` starts jobs,
+watches those of this machine and reports their ends. ``shim.py`` is the program that parents a command and
+needs no server; ``folder.py`` reads what it wrote.
 """
 
 from typing import TYPE_CHECKING

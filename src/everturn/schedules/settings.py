@@ -1,4 +1,4 @@
-"""The time zone of people."""
+"""The section ``[budget]`` of config.toml."""
 
 from __future__ import annotations
 

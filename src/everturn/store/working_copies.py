@@ -55,7 +55,7 @@ from everturn.store.scripts.queries.files import (
     CheckpointColumns,
     CheckpointToCopy,
 )
-from everturn.store.scripts.queries.jobs import JOBS_RUNNING_IN
+from everturn.store.scripts.queries.jobs import JOBS_RUNNING_OF_SESSION
 from everturn.store.scripts.rows import SessionRow, TurnRow, to_json
 from everturn.store.scripts.script import Database, Query, Script, Tx, q
 from everturn.store.sessions.targets import find_target
@@ -154,7 +154,7 @@ def _of_own_folder(turn_no: int) -> Script[list[CheckpointColumns]]:
 
 def _refuse_jobs(session: SessionRow) -> Script[None]:
     """Refuse to change files in a folder in which a job works."""
-    jobs = yield from JOBS_RUNNING_IN.all(session.no)
+    jobs = yield from JOBS_RUNNING_OF_SESSION.all(session.no)
     if jobs:  # guard: e02
         raise JobsRunning(jobs)
 
@@ -189,7 +189,7 @@ def claim_files(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
     wanted = yield from _files_at(session, turn.parent_no)
     present = (yield from _working_copy(session)).tree
     # A job that was started meanwhile works in the folder: the files stay as they are.
-    has_jobs = bool((yield from JOBS_RUNNING_IN.all(session.no)))
+    has_jobs = bool((yield from JOBS_RUNNING_OF_SESSION.all(session.no)))
     if wanted is not None and wanted != present and not has_jobs:
         yield from _want(tx, session, wanted, present, _choices.decode(planned))
 

@@ -27,8 +27,7 @@ SELECT {job_columns} FROM jobs j JOIN sessions s ON s.session_no = j.session_no 
 -- name: jobs_running_count
 SELECT count(*) FROM jobs WHERE session_no = $1 AND state = 'running'
 
--- name: jobs_running_in
--- Those of a session that work in a folder.
+-- name: jobs_running_of_session
 SELECT id FROM jobs WHERE session_no = $1 AND state = 'running' ORDER BY job_no
 
 -- name: job_watch
