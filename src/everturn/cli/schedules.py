@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from everturn.cli.common import OWNER, console, home_option, printable, with_store
 from everturn.config import Config
@@ -30,6 +30,8 @@ from everturn.schedules import ScheduleBook, describe
 from everturn.store import Store
 
 _PAGE = 200
+_MORE = ("Next", "Name", "Rule")
+_ID_CHARS = 30
 _SECONDS = {"m": 60, "h": 3600, "d": 86400}
 
 
@@ -43,7 +45,8 @@ def schedules() -> None:
 def list_(home: Path | None) -> None:
     """List schedules: id, next time, name, rule."""
     found = with_store(home, _all)
-    table = Table("Id", "Next", "Name", "Rule", box=None, header_style="bold")
+    # Ids are never shortened, because users copy them.
+    table = Table(Column("Id", no_wrap=True, min_width=_ID_CHARS), *_MORE, box=None, header_style="bold")
     for one in found:
         words = describe(one.settings.timing)
         table.add_row(one.id, _next(one), escape(printable(one.settings.name)), escape(words))

@@ -27,7 +27,9 @@ def test_a_schedule_is_made_listed_run_paused_continued_and_deleted(tmp_path: Pa
     found = re.match(r"sch_\w+", made)
     assert found is not None
     schedule = found[0]
-    assert "Morning" in call(home, "list")
+    listed = call(home, "list")
+    assert "Morning" in listed
+    assert f" {schedule} " in listed, "whole, also on a narrow screen: it is copied from here"
     assert "It has not been due yet." in call(home, "history", schedule)
     assert "Started in session ses_" in call(home, "run", schedule)
     assert "ran" in call(home, "history", schedule)
