@@ -132,8 +132,11 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
             await expect(card).to_contain_text("helper_bot")
 
             # The sender of the code is paired, and the page notices it.
+            await page.set_viewport_size({"width": 390, "height": 600})
             await page.get_by_role("button", name="Pairing code").click()
             await expect(page.locator(".livec")).to_contain_text("Waiting for your message.")
+            await expect(page.locator(".codeb")).to_be_in_viewport(ratio=1)
+            await page.set_viewport_size({"width": 1280, "height": 860})
             await expect(page.get_by_label("QR code of the link to the chat")).to_be_visible()
             telegram.say(await page.locator(".codeb").inner_text())
             await expect(page.locator(".livec")).to_contain_text("Paired with Ada")
