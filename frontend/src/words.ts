@@ -115,6 +115,7 @@ const english = {
   moreLines: (count: number) => `${count} more lines`,
   tools: {
     run: "Ran",
+    start: "Started",
     read: "Read",
     write: "Wrote",
     edit: "Edited",
@@ -130,6 +131,7 @@ const english = {
   } as Record<string, string>,
   toolsNow: {
     run: "Running",
+    start: "Starting",
     read: "Reading",
     write: "Writing",
     edit: "Editing",

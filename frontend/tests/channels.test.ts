@@ -4,6 +4,7 @@ import type { Account, UndecidedPart } from "../src/api/types";
 import { Channels, chatLink, shownCode } from "../src/app/channels.svelte";
 import { sourceOf } from "../src/state/items";
 import { platformName } from "../src/text/platforms";
+import { words } from "../src/words";
 
 function account(name: string, more: Partial<Account> = {}): Account {
   return { name, origin: "store", settings: { platform: "telegram" }, secrets: { token: true }, health: { state: "connected" }, figures: {}, ...more };
@@ -120,5 +121,6 @@ describe("words", () => {
   it("show a code in two halves, and name platforms that the page does not know", () => {
     expect(shownCode("K7QM42XD")).toBe("K7QM-42XD");
     expect([platformName("telegram"), platformName("matrix")]).toEqual(["Telegram", "Matrix"]);
+    expect(words.fromChat(platformName("schedule"), "08:00")).toBe("From a schedule 08:00");
   });
 });

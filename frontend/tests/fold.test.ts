@@ -3,7 +3,7 @@ import type { Bar, Message, SessionEvent, Turn } from "../src/api/types";
 import { emptyTurn, isEnded, type Item, type TurnView } from "../src/state/items";
 import { feed, firstLine, foldedKinds } from "../src/state/live";
 import { settle } from "../src/state/settled";
-import { labelOf } from "../src/state/tools";
+import { labelOf, verbOf } from "../src/state/tools";
 import golden from "./fixtures/turns.json";
 
 /** Written by `python -m tests.golden.turns` from the server's own fold. */
@@ -122,5 +122,12 @@ describe("what a command printed before it was cut off", () => {
     const again = event(8, { kind: "tool.started", step: 1, call_id: "c", name: "terminal", arguments: call.arguments, attempt: 2 });
     expect(output(after(asked, answered, again, done))).toEqual(["", undefined]);
     expect((after(done) as { result: { output?: string } }).result.output).toBeUndefined();
+  });
+});
+
+describe("a command in the background", () => {
+  it("was started by its call, and did not run in it", () => {
+    const verb = (given: object): string => verbOf({ name: "terminal", arguments: JSON.stringify(given) });
+    expect([verb({ command: "make", background: true }), verb({ command: "make" })]).toEqual(["start", "run"]);
   });
 });

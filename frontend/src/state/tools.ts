@@ -30,6 +30,12 @@ export function lookOf(name: string): ToolLook {
   return looks.find(([pattern]) => pattern.test(plain))?.[1] ?? { verb: "use", icon: "wrench" };
 }
 
+/** What a call does, as ``words.tools`` names it. A command in the background is only started by its call. */
+export function verbOf(call: Pick<CallItem, "name" | "arguments">): string {
+  const { verb } = lookOf(call.name);
+  return verb === "run" && argumentsOf(call.arguments).background === true ? "start" : verb;
+}
+
 export function argumentsOf(text: string): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(text);

@@ -1,4 +1,4 @@
-/** Messaging platforms as the page calls them. */
+/** Where messages come from, as the page calls it: messaging platforms, schedules and jobs. */
 
 const names: Record<string, string> = {
   telegram: "Telegram",
@@ -6,6 +6,8 @@ const names: Record<string, string> = {
   discord: "Discord",
   mail: "Mail",
   webhook: "Webhook",
+  schedule: "a schedule",
+  job: "a job",
 };
 
 /** A platform of a package that the page does not know is called as it calls itself. */
