@@ -89,6 +89,22 @@ def _spec(command: JobCommand, ready: DetachedCommand, own: Sequence[int]) -> by
             "workspace": str(command.view.workspace),
             "mark": "" if block else command.mark,
             "output_bytes_max": command.output_bytes_max,
-            "import_paths": [path for path in sys.path if path],
+            "import_paths": _import_paths(),
         }
     )
+
+
+def _import_paths() -> list[str]:
+    """Where the shim finds what it imports, besides Python's own modules: it needs nothing that this process
+    has not loaded.
+
+    Not all of ``sys.path``: that can begin with the folder in which the server was started. If it is a
+    project, a command there could write a module, which the shim would run outside the sandbox.
+    """
+    used = set()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and "." not in name and name != "__main__":
+            folder = os.path.dirname(file)
+            used.add(os.path.dirname(folder) if hasattr(module, "__path__") else folder)
+    return [path for path in sys.path if path in used]

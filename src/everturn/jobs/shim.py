@@ -177,7 +177,7 @@ class Shim:
 
     def _watch(self) -> Watch:
         """Imported only now: the command runs, and the tool call has its answer."""
-        sys.path[:] = self._spec["import_paths"]
+        sys.path += self._spec["import_paths"]
         from everturn.jobs.watch import Watch
 
         return Watch(self._folder, self._spec, self._first)

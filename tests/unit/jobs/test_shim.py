@@ -171,6 +171,20 @@ async def test_a_sandbox_that_cannot_start_ends_its_job(bench: Bench) -> None:
     assert (await _end(folder)).exit_code == 1
 
 
+async def test_the_shim_imports_nothing_from_the_folder_of_a_project(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is started there with "python -m everturn" looks for modules there first."""
+    project = tmp_path / "project"
+    (project / "everturn").mkdir(parents=True)
+    for name in ("everturn/__init__.py", "msgspec.py", "pickle.py"):
+        (project / name).write_text(f"open({str(tmp_path / 'escaped')!r}, 'w').close()")
+    monkeypatch.setattr(sys, "path", [str(project), *sys.path])
+    folder = await bench.start("exit 3", workspace=project)
+    assert (await _end(folder)).exit_code == 3
+    assert not (tmp_path / "escaped").exists()
+
+
 async def test_a_job_in_a_project_is_guarded_like_a_command(bench: Bench, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
