@@ -10,10 +10,12 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import JobsOff
+from everturn.domain.events import JobOutput
 from everturn.domain.ids import Ids
 from everturn.domain.job_states import JobState, WhenEnded
 from everturn.domain.jobs import Job
@@ -47,12 +49,17 @@ class Machine:
         self.woken = 0
         self._sandbox = sandbox
 
-    def jobs(self, store: Store | None = None, probe: HoldingProbe | None = None) -> Jobs:
+    def jobs(
+        self,
+        store: Store | None = None,
+        probe: HoldingProbe | None = None,
+        settings: JobSettings = SETTINGS,
+    ) -> Jobs:
         at = store or self.store
         clock = SystemClock()
         runtime = Runtime(clock, Ids(clock), probe) if probe else Runtime(clock, Ids(clock))
         services = JobServices(at.jobs, at.files, at.machine, self._sandbox, runtime, self.folder)
-        return Jobs(services, SETTINGS)
+        return Jobs(services, settings)
 
     @asynccontextmanager
     async def serving(self, worker: str = "wrk_one", store: Store | None = None) -> AsyncIterator[Jobs]:
@@ -152,6 +159,37 @@ async def test_e07_output_is_shown_while_it_runs_and_can_be_read(machine: Machin
         (machine.workspace / "go").touch()
         await machine.over(job)
         assert (await jobs.output(ME, job.id, after=5, bytes_max=100)).data == b"zwei\n"
+
+
+async def test_e07_all_output_is_shown_also_if_it_comes_faster_than_it_is_looked_at(
+    machine: Machine,
+) -> None:
+    async with machine.serving() as jobs:
+        command = "until [ -e go ]; do sleep 0.02; done; seq 1 300; printf '\\303'"
+        job = await jobs.start(machine.request(command))
+    (machine.workspace / "go").touch()
+    folder = JobFolder(machine.folder / job.id, SETTINGS.output_bytes_max)
+    await until("the command has ended", partial(_is_free, folder))
+    small = machine.jobs(settings=msgspec.structs.replace(SETTINGS, piece_bytes_max=100))
+    async with small.serve("wrk_two", lambda: None):
+        await machine.over(job)
+    events = await machine.store.journal.after(ME, machine.session_id, 0)
+    shown = [event.payload.text for event in events if isinstance(event.payload, JobOutput)]
+    assert "".join(shown) == "".join(f"{number}\n" for number in range(1, 301)) + "\ufffd"
+
+
+async def test_e07_a_damaged_job_is_lost_and_ends_neither_the_server_nor_the_others(machine: Machine) -> None:
+    async with machine.serving() as jobs:
+        damaged = await jobs.start(machine.request("sleep 1000"))
+        other = await jobs.start(machine.request("until [ -e go ]; do sleep 0.02; done"))
+    (machine.folder / damaged.id / "guard").touch()  # empty, as a power cut leaves it
+    os.kill(machine.shim_of(damaged), signal.SIGKILL)
+    (machine.workspace / "go").touch()
+    async with machine.serving("wrk_two"):
+        lost = await machine.over(damaged)
+        assert (await machine.over(other)).state is JobState.ENDED
+    assert lost.state is JobState.LOST
+    assert "could not be checked" in lost.detail
 
 
 @pytest.mark.parametrize("is_sandboxed", [True, False])

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.job_states import JobState
-from everturn.jobs.shim import END, LOCK, SEGMENTS, SPEC, STOP
+from everturn.jobs.shim import END, FIRST_OUTPUT, LOCK, SEGMENTS, STOP
 from everturn.tools.terminal.background import JobOutput
 
 
@@ -44,8 +44,8 @@ class JobFolder:
 
     @property
     def was_begun(self) -> bool:
-        """False if the server was killed before it gave the shim its work."""
-        return (self.path / SPEC).exists()
+        """False if the server was killed before the shim began its work."""
+        return (self.path / FIRST_OUTPUT).exists()
 
     def end(self) -> JobEnd | None:
         """How the job ended; None while its shim has not written that."""

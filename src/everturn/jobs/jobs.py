@@ -37,6 +37,7 @@ _WAIT_LOOK_S = 0.2
 _MORE = "\n[… more output than is shown live …]\n"
 _REBOOTED = "The machine was restarted."
 _SHIM_GONE = "The process that watched it was killed."
+_UNCHECKED = "what it left in its folder could not be checked: look for new hooks and editor settings there"
 _NEVER_BEGUN = "The server stopped before it was started."
 
 
@@ -211,6 +212,9 @@ class Jobs:
                 _log.debug("the session of job %s is gone", job.id)
             except EverturnError as error:
                 _log.warning("job %s: %s", job.id, error.message)
+            except Exception:
+                # One job whose files are damaged must end neither the server nor the watch of the others.
+                _log.exception("job %s could not be looked at", job.id)
         await anyio.to_thread.run_sync(self._sweep, {job.id for job in running})
         return len(running)
 
@@ -225,26 +229,32 @@ class Jobs:
         # First the lock, then the end: a shim writes its end before the lock is free.
         is_held = await anyio.to_thread.run_sync(folder.is_held)
         end = await anyio.to_thread.run_sync(folder.end)
-        await self._show_output(job, folder)
+        is_over = end is not None or not is_held
+        shown = await self._show_piece(job, folder, job.shown_bytes, is_over=is_over)
+        while is_over and shown is not None:  # nothing is shown after the end
+            shown = await self._show_piece(job, folder, shown, is_over=is_over)
         if end is not None:
             await self._finish(job, folder, end)
         elif not is_held:
             await self._finish(job, folder, await anyio.to_thread.run_sync(self._lost, job, folder))
 
-    async def _show_output(self, job: Job, folder: JobFolder) -> None:
-        """Tell the session's readers about new output, up to the limit."""
-        left = self._settings.shown_bytes_max - job.shown_bytes
+    async def _show_piece(self, job: Job, folder: JobFolder, place: int, *, is_over: bool) -> int | None:
+        """Tell the session's readers about new output, up to the limit. The place after it; None: no more."""
+        left = self._settings.shown_bytes_max - place
         if left <= 0:
-            return
+            return None
         piece_max = min(left, self._settings.piece_bytes_max)
-        found = await anyio.to_thread.run_sync(folder.read, job.shown_bytes, piece_max)
+        found = await anyio.to_thread.run_sync(folder.read, place, piece_max)
         data = _whole_characters(found.data)
+        if is_over and found.end == found.total:
+            data = found.data
         if not data:
-            return
+            return None
         text = storable(data.decode("utf-8", "replace"))
         if len(data) >= left:
             text += _MORE
-        await self._jobs.show_output(job.id, job.shown_bytes, found.start + len(data), text)
+        end = found.start + len(data)
+        return end if await self._jobs.show_output(job.id, place, end, text) else None
 
     async def _finish(self, job: Job, folder: JobFolder, end: JobEnd) -> None:
         """The output first: a row never names bytes that are not stored."""
@@ -273,7 +283,12 @@ class Jobs:
         its shim; without one, what is left of it is ended now."""
         if not job.is_sandboxed:
             kill_marked(job.id)
-        notes = set_aside(read_guard(folder.path))
+        try:
+            notes = set_aside(read_guard(folder.path))
+        except Exception:
+            # A file that a power cut damaged raises almost anything; the job is lost all the same.
+            _log.exception("job %s: its folder could not be checked", job.id)
+            notes = [_UNCHECKED]
         if job.boot_id != self._boot_id:
             detail = _REBOOTED
         else:

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 64 * 1024
 _SYNC_EVERY_S = 1.0
 _LINGER_S = 0.2  # for output that is still in the pipe when the command has ended
+_END_AGAIN_S = 1.0  # between two tries to write the end on a full disk
 SEGMENTS = 4  # the first and the last three are kept
 
 LOCK, SPEC, STOP, END, LOG = "lock", "job", "stop", "end.json", "shim.log"
+FIRST_OUTPUT = "output.0"  # made before the command is started
 
 
 class Output:
@@ -64,9 +66,14 @@ class Output:
             data = data[room:]
 
     def sync(self) -> None:
-        if not self._is_synced:
+        """Like ``add``: what could not be made durable is said, and ends nothing."""
+        if self._is_synced or self.error:
+            return
+        try:
             os.fdatasync(self._file)
             self._is_synced = True
+        except OSError as error:
+            self.error = error.strerror or str(error)
 
     def _next(self) -> None:
         self.sync()
@@ -134,6 +141,7 @@ class Shim:
         code = os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
         self._drain()
         kernel_breach, notes = watch.finish()
+        self._output.sync()
         if self._output.error:
             notes.append(
                 f"from byte {self._output.total} on its output could not be kept: {self._output.error}"
@@ -170,10 +178,20 @@ class Shim:
                 synced_at = now
 
     def finish(self, end: dict[str, object]) -> None:
-        """Make the output durable, then the end: first the file, then its name."""
-        self._output.sync()
+        """Write the end. On a full disk it is kept here until there is room: without it the job would be
+        lost. If the folder is gone, so is its reader."""
+        written = self.dated(end)
+        while True:
+            try:
+                return write_end(self._folder, written)
+            except FileNotFoundError:
+                raise
+            except OSError:
+                time.sleep(_END_AGAIN_S)
+
+    def dated(self, end: dict[str, object]) -> dict[str, object]:
         now_ms = time.time_ns() // 1_000_000
-        write_end(self._folder, {**end, "ended_at": now_ms, "output_bytes": self._output.total})
+        return {**end, "ended_at": now_ms, "output_bytes": self._output.total}
 
     def _watch(self) -> Watch:
         """Imported only now: the command runs, and the tool call has its answer."""
@@ -203,7 +221,10 @@ class Shim:
         self._is_terminated = True
 
     def _is_stopped(self) -> bool:
-        return self._is_terminated or os.path.exists(os.path.join(self._folder, STOP))
+        """Also if the folder is gone: nothing could find this job or stop it any more."""
+        if self._is_terminated or os.path.exists(os.path.join(self._folder, STOP)):
+            return True
+        return not os.path.exists(os.path.join(self._folder, LOCK))
 
     def _read(self) -> bool:
         data = os.read(self._pipe, _PIECE_BYTES)
@@ -313,10 +334,11 @@ def main() -> None:
     try:
         shim.start()
     except OSError as error:
-        shim.finish(
-            {"state": "lost", "exit_code": None, "detail": f"It could not be started: {error}", "notes": []}
-        )
-        os.write(answer, b"failed\n")
+        detail = f"It could not be started: {error}"
+        try:
+            write_end(folder, shim.dated({"state": "lost", "exit_code": None, "detail": detail, "notes": []}))
+        finally:
+            os.write(answer, b"failed\n")  # a call waits for this
         return
     os.write(answer, b"started\n")
     os.close(answer)

@@ -67,8 +67,13 @@ class Watch:
 
 
 def write_guard(folder: Path, guard: ProjectGuard | None) -> None:
-    if guard is not None:
-        (folder / _GUARD).write_bytes(pickle.dumps(guard))
+    """Durable before the command starts: after a power cut the next server needs it."""
+    if guard is None:
+        return
+    with open(folder / _GUARD, "wb") as file:
+        file.write(pickle.dumps(guard))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_guard(folder: Path) -> ProjectGuard | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import marshal
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +16,7 @@ import pytest
 from everturn.domain.job_states import JobState
 from everturn.jobs.folder import JobEnd, JobFolder
 from everturn.jobs.launcher import JobCommand, launch
-from everturn.jobs.shim import Output
+from everturn.jobs.shim import END, LOCK, SPEC, Output, Shim
 from everturn.tools import Sandbox
 from everturn.tools.limits import ProcessLimits
 from everturn.tools.sandbox.view import SandboxView
@@ -92,6 +95,14 @@ def _is_at_end(pipe: int) -> bool:
         return False
 
 
+def _is_free(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 async def test_output_and_exit_code_are_in_files_when_the_lock_is_free(bench: Bench) -> None:
     folder = await bench.start("echo one; cat go; exit 3")
     end = await _end(folder)
@@ -142,6 +153,26 @@ async def test_a_killed_shim_takes_its_command_along_and_leaves_no_end(bench: Be
         return len(seen) > 100 and len(set(seen[-100:])) == 1
 
     await until("the command is dead", is_still)
+
+
+def test_an_end_that_cannot_be_written_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_the_way = tmp_path / f"{END}.new"
+    in_the_way.mkdir()  # as a full disk is
+    monkeypatch.setattr("everturn.jobs.shim.time.sleep", lambda seconds: in_the_way.rmdir())
+    (tmp_path / SPEC).write_bytes(marshal.dumps({"output_bytes_max": _BYTES_MAX}))
+    Shim(str(tmp_path)).finish({"state": "ended", "exit_code": 5, "detail": "", "notes": []})
+    end = JobFolder(tmp_path, _BYTES_MAX).end()
+    assert end is not None
+    assert end.exit_code == 5
+
+
+async def test_a_job_whose_folder_was_deleted_is_stopped(bench: Bench) -> None:
+    folder = await bench.start("sleep 1000")
+    with open(folder.path / LOCK, "rb") as lock:
+        shutil.rmtree(folder.path)
+        await until("nothing runs that cannot be found", lambda: _is_free(lock.fileno()))
 
 
 async def test_a_job_that_writes_more_than_is_kept_keeps_its_first_and_its_last_output(bench: Bench) -> None:
