@@ -202,7 +202,9 @@ async def test_e07_a_stop_asked_for_elsewhere_stops_it(machine: Machine, is_sand
 
 async def test_e07_a_job_whose_shim_was_killed_is_lost_and_only_then(machine: Machine) -> None:
     async with machine.serving() as jobs:
-        job = await jobs.start(machine.request("sleep 1000"))
+        job = await jobs.start(machine.request("touch begun; sleep 1000"))
+    # Until it runs, the sandbox is being built, and would not notice that its parent is gone.
+    await until("the command runs", (machine.workspace / "begun").exists)
     async with machine.serving("wrk_two") as jobs:
         await jobs.look()
         assert (await machine.store.jobs.get(ME, job.id)).state is JobState.RUNNING
