@@ -21,12 +21,12 @@ from everturn.web import LOCAL_OWNER, Scope
 from everturn.web.http.problems import BodyTooSlow
 from everturn.web.http.routing import collect
 from everturn.web.logs import ForPeople
+from tests.endpoint_paths import path_of
 
 pytestmark = pytest.mark.anyio
 
 LOCKED = {"password": "correct horse battery"}
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
-_IDS = {"session": "ses_", "turn": "trn_", "ask": "ask_", "file": "fil_", "token": "tok_"}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def writes_of(server: Running) -> list[tuple[str, str]]:
     return [
         (
             endpoint.method,
-            re.sub(r"{(\w+)}", lambda m: _IDS[m[1]] + "0" * 26 if m[1] in _IDS else "x", endpoint.path),
+            path_of(endpoint),
         )
         for endpoint in server.web.table.endpoints
         if endpoint.writes

@@ -27,6 +27,7 @@ from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.visitor import FORWARDING
 from everturn.web.server import check_start
+from tests.endpoint_paths import path_of
 
 pytestmark = pytest.mark.anyio
 
@@ -145,11 +146,10 @@ async def test_every_loopback_name_is_taken(store: Store, tmp_path: Path, host: 
 async def test_with_a_password_everything_but_health_and_the_page_wants_a_sign_in(
     store: Store, tmp_path: Path
 ) -> None:
-    some = {"session": "ses_", "turn": "trn_", "ask": "ask_", "file": "fil_", "token": "tok_"}
     async with run_web(store, tmp_path, settings=LOCKED) as server:
         guarded = 0
         for endpoint in server.web.table.endpoints:
-            path = re.sub(r"{(\w+)}", lambda m: some[m[1]] + "0" * 26 if m[1] in some else "x", endpoint.path)
+            path = path_of(endpoint)
             body: dict[str, Any] = {"json": {}} if endpoint.writes and not endpoint.takes else {}
             answer = await server.http.request(endpoint.method, path, **body)
             if endpoint.scope is None:

@@ -26,13 +26,13 @@ from everturn.web.access import peers as peers_module
 from everturn.web.access.peers import Place, by_diag, by_proc, never_owner, owner_check
 from everturn.web.access.token import FILE, Access, new_code, read_token
 from everturn.web.server import check_start
+from tests.endpoint_paths import path_of
 
 pytestmark = pytest.mark.anyio
 
 LOCKED = {"password": "correct horse battery"}
 OTHER_USER = 43210
 PATIENCE_S = 120
-_IDS = {"session": "ses_", "turn": "trn_", "ask": "ask_", "file": "fil_", "token": "tok_"}
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says who opened a connection")
 as_root = pytest.mark.skipif(
@@ -111,7 +111,7 @@ async def test_another_user_of_the_machine_gets_nothing_without_the_token(
         guarded = [
             (
                 one.method,
-                re.sub(r"{(\w+)}", lambda m: _IDS[m[1]] + "0" * 26 if m[1] in _IDS else "x", one.path),
+                path_of(one),
                 {},
             )
             for one in server.web.table.endpoints
