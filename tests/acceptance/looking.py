@@ -16,7 +16,8 @@ FRAMES_S = 60.0  # many more than a busy machine needs for a few frames
 # How far the end of the newest turn is below what can be seen, and whether the page follows it.
 END = """() => {
     const roll = document.querySelector(".roll"), box = document.querySelector(".turnbox.last");
-    const seen = roll.getBoundingClientRect().bottom - Math.round(box?.getBoundingClientRect().bottom ?? 1e6);
+    if (!roll || !box) return { below: 1e6, follows: false };  // not drawn yet
+    const seen = roll.getBoundingClientRect().bottom - Math.round(box.getBoundingClientRect().bottom);
     return { below: Math.max(0, -seen), follows: !document.querySelector(".pill") };
 }"""
 

@@ -109,7 +109,10 @@ class Group:
         for place, path in self.folders:
             if "memory" in place.holds:
                 events = path / ("memory.events" if place.is_unified else "memory.oom_control")
-                counts = dict(line.split() for line in events.read_text().splitlines())
+                try:
+                    counts = dict(line.split() for line in events.read_text().splitlines())
+                except FileNotFoundError:
+                    return False  # removed by a server that found it empty at its start
                 return counts.get("oom_kill", "0") != "0"
         return False
 
