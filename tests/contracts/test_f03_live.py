@@ -127,6 +127,20 @@ async def test_f03_there_is_no_live_edit_once_the_turn_has_ended_or_another_work
     assert not await outbox.is_underway(lease, one)
 
 
+async def test_f03_no_live_message_comes_before_the_answer_of_an_earlier_turn(store: Store) -> None:
+    outbox = store.delivery.outbox
+    first = await arrive(store, "u1")
+    held = await claim(store, session_id=first.turn.session_id)
+    await arrive(store, "u2")
+    await finish(store, held)
+    await claim(store, session_id=first.turn.session_id)
+    (one,) = await underway(store)
+    assert not await outbox.put_live(one, NewPart("Thinking"), age_max_ms=AGE_MAX_MS)
+    (owed,) = await due(store)
+    assert await record(store, owed, "good morning")
+    assert await outbox.put_live(one, NewPart("Thinking"), age_max_ms=AGE_MAX_MS)
+
+
 class OneMessagePlatform(FakePlatform):
     """Shows every text as one message, as real platforms do with short ones."""
 

@@ -19,8 +19,10 @@ from everturn.domain.model import Abilities
 from everturn.models.selection import can_chat
 
 T = TypeVar("T")
-_CONNECT_TIMEOUT_S = 0.3
-_ANSWER_TIMEOUT_S = 2.0
+# A port on this machine accepts or refuses at once. The limits are for other machines, and long enough for a
+# busy machine: a server that is not found changes the default model.
+_CONNECT_TIMEOUT_S = 3.0
+_ANSWER_TIMEOUT_S = 10.0
 _OLLAMA_CONTEXT_TOKENS = 4096  # what it uses unless told otherwise, whatever the model could
 
 

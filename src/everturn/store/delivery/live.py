@@ -39,5 +39,8 @@ def put_live(tx: Tx, underway: ReplyUnderway, part: NewPart, age_max_ms: int) ->
     # Not after the answer: under the chat's lock it cannot be recorded meanwhile.
     if not (yield q("reply_is_underway", underway.chat.id, turn_id)):  # guard: f03
         return False
+    # Nor before the answer of an earlier turn, which would then come below it.
+    if (yield q("answer_is_due_before", underway.chat.id, turn_id)):
+        return False
     turn = yield from numbers_of(turn_id)
     return (yield from put_parts(tx, chat, live_key(turn_id), [part], age_max_ms, turn))

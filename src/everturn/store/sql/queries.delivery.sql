@@ -167,6 +167,14 @@ ORDER BY o.outbox_no LIMIT $2
 SELECT 1 FROM chats c JOIN outbox o ON o.chat_no = c.chat_no JOIN turns t ON t.turn_no = o.turn_no
 WHERE c.id = $1 AND o.key = 'turn:' || $2 AND o.recorded_at IS NULL AND t.state = 'running'
 
+-- name: answer_is_due_before
+-- An interrupted turn may wait for its user for days: it holds nothing back.
+SELECT 1 FROM chats c JOIN outbox o ON o.chat_no = c.chat_no
+JOIN outbox e ON e.account = c.account AND e.chat_no = c.chat_no AND e.outbox_no < o.outbox_no
+JOIN turns t ON t.turn_no = e.turn_no
+WHERE c.id = $1 AND o.key = 'turn:' || $2 AND e.recorded_at IS NULL AND e.key = 'turn:' || t.id
+AND t.ended_at IS NOT NULL AND t.state <> 'interrupted' LIMIT 1
+
 -- name: live_part
 SELECT l.state, l.external_id FROM outbox v JOIN outbox_parts l ON l.outbox_no = v.outbox_no
 WHERE v.chat_no = $1 AND v.key = $2

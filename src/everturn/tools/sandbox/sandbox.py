@@ -51,7 +51,7 @@ from everturn.tools.sandbox.marked import MARK
 from everturn.tools.sandbox.trial import SandboxState, install_hint
 from everturn.tools.sandbox.view import SandboxView, environment, user_places
 
-_TRIAL_TIMEOUT_S = 10
+_TRIAL_TIMEOUT_S = 60  # on a busy machine a trial takes seconds; giving up would lower the level
 _PROJECTS_MAX = 8  # whose folders are remembered
 
 
