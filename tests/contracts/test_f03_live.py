@@ -96,6 +96,19 @@ async def test_f03_a_live_message_that_still_waits_is_dropped_when_the_answer_is
     assert not await store.delivery.outbox.is_underway(lease, one)
 
 
+async def test_f03_a_live_message_that_was_decided_on_before_the_answer_does_not_come_after_it(
+    store: Store,
+) -> None:
+    accepted = await arrive(store, "u1")
+    held = await claim(store, session_id=accepted.turn.session_id)
+    (one,) = await underway(store)
+    await finish(store, held)
+    (owed,) = await due(store)
+    assert await record(store, owed, "good morning")
+    assert not await store.delivery.outbox.put_live(one, NewPart("Thinking"), age_max_ms=AGE_MAX_MS)
+    assert [part.body.text for part in await claim_parts(store, await lease_of(store))] == ["good morning"]
+
+
 @pytest.mark.parametrize("policy", [WhenUnknown.REPEAT, WhenUnknown.HOLD])
 async def test_f03_a_live_message_of_unknown_outcome_is_not_repeated_and_no_person_is_asked(
     store: Store, policy: WhenUnknown
