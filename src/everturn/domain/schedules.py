@@ -130,6 +130,18 @@ class Occurrence(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
+class ScheduleTrouble(msgspec.Struct, frozen=True):
+    """A schedule that its owner should look at. ``turn_id``: its latest run, which failed; None: the schedule
+    was paused. ``id``: of that run, or of the schedule."""
+
+    schedule: Schedule
+    id: str
+    at: int
+    reason: str
+    turn_id: str | None = None
+    session_id: str | None = None
+
+
 class PlannedTime(msgspec.Struct, frozen=True):
     due_at: int
     fate: Fate
@@ -182,6 +194,10 @@ class Schedules(Protocol):
         self, owner: str, schedule_id: str, *, limit: int = 50, before: int | None = None
     ) -> Sequence[Occurrence]:
         """Newest first, those that were due before ``before``."""
+        ...
+
+    async def troubled(self, owner: str, *, limit: int) -> Sequence[ScheduleTrouble]:
+        """Those whose latest run failed, and those that were paused for a reason."""
         ...
 
     async def due(self, *, limit: int) -> Sequence[Schedule]:

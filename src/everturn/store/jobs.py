@@ -19,7 +19,14 @@ from everturn.store.scripts.common import (
     lock_session,
     locked_shown_session,
 )
-from everturn.store.scripts.queries.jobs import JOB, JOBS, JOBS_RUNNING, JOBS_RUNNING_COUNT, JobColumns
+from everturn.store.scripts.queries.jobs import (
+    JOB,
+    JOBS,
+    JOBS_LOST,
+    JOBS_RUNNING,
+    JOBS_RUNNING_COUNT,
+    JobColumns,
+)
 from everturn.store.scripts.rows import SessionRow
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns import submissions
@@ -42,6 +49,9 @@ class Jobs:
         self, owner: str, *, session_id: str = "", before: str = "", limit: int = 100
     ) -> Sequence[Job]:
         return [self._job(row) for row in await self._db.read(_list, owner, session_id, before, limit)]
+
+    async def lost(self, owner: str, *, since_ms: int, limit: int) -> Sequence[Job]:
+        return [self._job(row) for row in await self._db.read(_lost, owner, since_ms, limit)]
 
     async def running(self) -> Sequence[Job]:
         return [self._job(row) for row in await self._db.read(_running)]
@@ -142,6 +152,10 @@ def _shown(tx: Tx, row: JobColumns) -> Script[None]:
 def _list(tx: Tx, owner: str, session_id: str, before: str, limit: int) -> Script[list[JobColumns]]:
     after_no = (yield from _get(tx, owner, before)).job_no if before else 0
     return (yield from JOBS.all(owner, session_id, after_no, limit))
+
+
+def _lost(tx: Tx, owner: str, since_ms: int, limit: int) -> Script[list[JobColumns]]:
+    return (yield from JOBS_LOST.all(owner, since_ms, limit))
 
 
 def _running(tx: Tx) -> Script[list[JobColumns]]:

@@ -19,6 +19,7 @@ from everturn.domain.schedules import (
     RunsIn,
     Schedule,
     ScheduleSettings,
+    ScheduleTrouble,
     Settlement,
     WhenOverlapping,
 )
@@ -40,9 +41,11 @@ from everturn.store.scripts.queries.schedules import (
     SCHEDULES_COUNT,
     SCHEDULES_DUE,
     SCHEDULES_FROM_THE_FUTURE,
+    SCHEDULES_TROUBLED,
     ActiveRun,
     OccurrenceColumns,
     ScheduleColumns,
+    TroubledColumns,
 )
 from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
@@ -90,6 +93,9 @@ class Schedules:
     ) -> Sequence[Occurrence]:
         return await self._db.read(_occurrences, owner, schedule_id, limit, before)
 
+    async def troubled(self, owner: str, *, limit: int) -> Sequence[ScheduleTrouble]:
+        return [_trouble_of(row) for row in await self._db.read(_troubled, owner, limit)]
+
     async def due(self, *, limit: int) -> Sequence[Schedule]:
         return await self._db.read(_due, limit)
 
@@ -122,6 +128,21 @@ def schedule_of(row: ScheduleColumns) -> Schedule:
         row.paused_at,
         row.pause_reason,
         row.created_at,
+    )
+
+
+def _trouble_of(row: TroubledColumns) -> ScheduleTrouble:
+    schedule = schedule_of(row)
+    if row.run_session is None:
+        paused_at = row.paused_at or row.created_at
+        return ScheduleTrouble(schedule, id=schedule.id, at=paused_at, reason=row.pause_reason)
+    return ScheduleTrouble(
+        schedule,
+        id=row.run_id or schedule.id,
+        at=row.run_ended_at or row.created_at,
+        reason=_failure.decode(row.run_failure).message if row.run_failure else "",
+        turn_id=row.run_turn,
+        session_id=row.run_session,
     )
 
 
@@ -224,6 +245,10 @@ def _occurrences(
     row = yield from _find(tx, owner, schedule_id)
     rows = yield from OCCURRENCES.all(row.schedule_no, _FAR if before is None else before, limit)
     return [occurrence_of(found) for found in rows]
+
+
+def _troubled(tx: Tx, owner: str, limit: int) -> Script[list[TroubledColumns]]:
+    return (yield from SCHEDULES_TROUBLED.all(owner, limit))
 
 
 def _due(tx: Tx, limit: int) -> Script[list[Schedule]]:

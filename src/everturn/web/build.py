@@ -32,6 +32,7 @@ from everturn.web.api.gateway import GatewayApi
 from everturn.web.api.jobs import JobsApi
 from everturn.web.api.mcp import McpApi
 from everturn.web.api.models import ModelsApi
+from everturn.web.api.needs import NeedsApi
 from everturn.web.api.openai import OpenAiApi
 from everturn.web.api.policy import PolicyApi
 from everturn.web.api.restore import RestoreApi
@@ -174,6 +175,7 @@ class _Parts:
         yield from SchedulesApi(engine, store.schedules, book).endpoints()
         if services.gateway is not None:
             yield from GatewayApi(services.gateway, store.delivery, self._audit).endpoints()
+        yield from NeedsApi(store, clock).endpoints()
         if services.jobs is not None:
             yield from JobsApi(services.jobs, store.jobs, self._audit).endpoints()
         if services.toolbox is not None:

@@ -20,6 +20,11 @@ SELECT {job_columns} FROM jobs j JOIN sessions s ON s.session_no = j.session_no
 WHERE s.owner = $1 AND s.deleted_at IS NULL AND ($2 = '' OR s.id = $2) AND ($3 = 0 OR j.job_no < $3)
 ORDER BY j.job_no DESC LIMIT $4
 
+-- name: jobs_lost
+-- Of an owner, since $2, the newest first.
+SELECT {job_columns} FROM jobs j JOIN sessions s ON s.session_no = j.session_no
+WHERE j.state = 'lost' AND j.ended_at >= $2 AND s.owner = $1 AND s.deleted_at IS NULL ORDER BY j.job_no DESC LIMIT $3
+
 -- name: jobs_running
 -- Of all owners, the oldest first.
 SELECT {job_columns} FROM jobs j JOIN sessions s ON s.session_no = j.session_no WHERE j.state = 'running' ORDER BY j.job_no

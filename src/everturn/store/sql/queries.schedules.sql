@@ -69,3 +69,15 @@ DELETE FROM occurrences WHERE schedule_no = $1 AND due_at > $2 AND fate IN ('ski
 DELETE FROM occurrences WHERE schedule_no = $1
 AND due_at < (SELECT k.due_at FROM occurrences k WHERE k.schedule_no = $1 ORDER BY k.due_at DESC LIMIT 1 OFFSET $2)
 AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.turn_no = occurrences.turn_no AND t.ended_at IS NULL)
+
+-- name: schedules_troubled
+-- Those whose latest run failed, and those that were paused for a reason. The latest time that ran: a time that was
+-- skipped since does not make it good.
+SELECT {schedule_columns}, o.id AS run_id, t.id AS run_turn, s.id AS run_session, t.ended_at AS run_ended_at,
+t.failure AS run_failure
+FROM schedules c LEFT JOIN occurrences o ON o.occurrence_no = (SELECT k.occurrence_no FROM occurrences k
+  WHERE k.schedule_no = c.schedule_no AND k.turn_no IS NOT NULL ORDER BY k.due_at DESC LIMIT 1)
+LEFT JOIN turns t ON t.turn_no = o.turn_no AND t.state = 'failed'
+LEFT JOIN sessions s ON s.session_no = t.session_no AND s.deleted_at IS NULL
+WHERE c.owner = $1 AND (s.id IS NOT NULL OR (c.paused_at IS NOT NULL AND c.pause_reason <> ''))
+ORDER BY c.id DESC LIMIT $2

@@ -271,7 +271,7 @@ class GatewayApi:
         return Accounts(
             tuple(await self._gateway.accounts()),
             tuple(self._gateway.platforms()),
-            await self._undecided(call.owner),
+            await undecided_parts(self._delivery, call.owner),
         )
 
     async def account(self, call: ApiCall[Nothing, Nothing]) -> Account:
@@ -325,21 +325,23 @@ class GatewayApi:
     async def confirm_arrived(self, call: ApiCall[Nothing, Nothing]) -> PartStatus:
         return await self._delivery.outbox.confirm_arrived(call.owner, call.path["part"])
 
-    async def _undecided(self, owner: str) -> tuple[UndecidedPart, ...]:
-        chats: dict[str, Chat] = {}
-        found = []
-        for part in await self._delivery.outbox.needing_a_person(owner):
-            if part.chat_id not in chats:
-                chats[part.chat_id] = await self._delivery.chats.get(owner, part.chat_id)
-            found.append(_undecided_part(part, chats[part.chat_id]))
-        return tuple(found)
-
     async def take_hook(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         """Answers once the update is stored: the sender may forget it then."""
         length = call.headers.get("content-length")
         body = await collect(call.receive, _HOOK_BYTES_MAX, _HOOK_TIMEOUT_S, length)
         await self._gateway.take_hook(call.path["account"], call.headers, body)
         return Answer(None)
+
+
+async def undecided_parts(delivery: Delivery, owner: str) -> tuple[UndecidedPart, ...]:
+    """Messages about which the owner has to decide."""
+    chats: dict[str, Chat] = {}
+    found = []
+    for part in await delivery.outbox.needing_a_person(owner):
+        if part.chat_id not in chats:
+            chats[part.chat_id] = await delivery.chats.get(owner, part.chat_id)
+        found.append(_undecided_part(part, chats[part.chat_id]))
+    return tuple(found)
 
 
 def _undecided_part(part: PartStatus, chat: Chat) -> UndecidedPart:

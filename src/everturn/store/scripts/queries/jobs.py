@@ -38,6 +38,7 @@ class JobColumns(Columns, frozen=True):
 
 JOB: Select[[str], JobColumns] = Select("job_get", JobColumns)
 JOBS: Select[[str, str, int, int], JobColumns] = Select("jobs_list", JobColumns)
+JOBS_LOST: Select[[str, int, int], JobColumns] = Select("jobs_lost", JobColumns)
 JOBS_RUNNING: Select[[], JobColumns] = Select("jobs_running", JobColumns)
 JOBS_RUNNING_COUNT: SelectValue[[int], int] = SelectValue("jobs_running_count")
 JOBS_RUNNING_OF_SESSION: SelectValue[[int], str] = SelectValue("jobs_running_of_session")

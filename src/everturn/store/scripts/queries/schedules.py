@@ -34,6 +34,16 @@ class OccurrenceColumns(Columns, frozen=True):
     failure: str | None  # JSON
 
 
+class TroubledColumns(ScheduleColumns, frozen=True):
+    """A schedule with its latest run, if that failed."""
+
+    run_id: str | None
+    run_turn: str | None
+    run_session: str | None
+    run_ended_at: int | None
+    run_failure: str | None  # JSON
+
+
 class ActiveRun(Columns, frozen=True):
     id: str
     state: str
@@ -46,6 +56,7 @@ SCHEDULES_DUE: Select[[int, int], ScheduleColumns] = Select("schedules_due", Sch
 SCHEDULES_FROM_THE_FUTURE: Select[[int, int], ScheduleColumns] = Select(
     "schedules_from_the_future", ScheduleColumns
 )
+SCHEDULES_TROUBLED: Select[[str, int], TroubledColumns] = Select("schedules_troubled", TroubledColumns)
 NEXT_LOOK: SelectValue[[], int | None] = SelectValue("schedules_next_look")
 OCCURRENCE_INSERT: SelectValue[[str, int, int, str, str, int, int], int] = SelectValue("occurrence_insert")
 OCCURRENCE: Select[[int], OccurrenceColumns] = Select("occurrence_get", OccurrenceColumns)
