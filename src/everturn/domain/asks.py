@@ -24,6 +24,7 @@ class AskTopic(Words):
     LIMIT = "limit"  # the turn has reached a limit
     REPEAT = "repeat"  # the same call gave the same result several times
     INSTRUCTIONS = "instructions"  # may text from outside steer the agent?
+    BUDGET = "budget"  # a budget is used up
 
 
 class Decision(Words):
@@ -47,6 +48,14 @@ class LimitAnswer(Words):
 
     CONTINUE = "continue"
     STOP = "stop"
+
+
+class BudgetAnswer(Words):
+    """The answer to BUDGET. Without one the turn waits until the budget has room again."""
+
+    RAISE = "raise"  # allow the budget's amount once more, for its present period
+    STOP = "stop"
+    RESUME = "resume"  # given by the server: the budget was raised or removed, or its period turned over
 
 
 class DoubtAnswer(Words):
@@ -77,6 +86,13 @@ class InstructionsAnswer(Words):
     NOT_NOW = "not now"  # for this turn; the next one asks again
 
 
+class AskBudget(msgspec.Struct, frozen=True):
+    """The budget that is used up. ``needed``: the smallest amount with which the turn can go on."""
+
+    budget_id: str
+    needed: int
+
+
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     """An open or answered approval or question."""
 
@@ -99,6 +115,7 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     title: str = ""  # of the session, for lists
     edited: str | None = None  # the user's arguments, which replace those of the call
     files: FilesInDoubt | None = None  # of DOUBT; None: they were not recorded
+    budget: AskBudget | None = None  # of BUDGET
 
 
 class Asks(Protocol):

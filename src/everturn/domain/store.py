@@ -12,6 +12,7 @@ from typing import Protocol
 
 from everturn.domain.asks import Ask, Asks
 from everturn.domain.blobs import Blobs
+from everturn.domain.budgets import Budgets
 from everturn.domain.checkpoints import Checkpoints
 from everturn.domain.delivery_store import Delivery
 from everturn.domain.events import Event, Payload
@@ -528,6 +529,9 @@ class Store(StoreHealth, StoreLeases, Protocol):
 
     @property
     def delivery(self) -> Delivery: ...
+
+    @property
+    def budgets(self) -> Budgets: ...
 
     @property
     def schedules(self) -> Schedules: ...

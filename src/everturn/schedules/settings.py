@@ -18,7 +18,7 @@ class BudgetSettings(msgspec.Struct, frozen=True, kw_only=True):
             return
         # Imported here: a configuration without it is read by every command.
         from everturn.domain.errors import Invalid
-        from everturn.schedules.times import find_zone
+        from everturn.domain.timezones import find_zone
 
         try:
             find_zone(self.timezone)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
@@ -17,6 +16,7 @@ import msgspec
 
 from everturn.domain.errors import Invalid
 from everturn.domain.schedules import CronRule, IntervalRule, OnceRule, Rule, Timing
+from everturn.domain.timezones import find_zone
 
 EVERY_S_MIN = 60
 EVERY_S_MAX = 366 * 24 * 3600
@@ -68,28 +68,11 @@ def latest_times(timing: Timing, since_ms: int, until_ms: int, count: int) -> li
     return found[::-1]
 
 
-def find_zone(name: str) -> ZoneInfo:
-    """Raises Invalid for a time zone that does not exist."""
-    try:
-        return _zone(name)
-    except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; folders and odd names
-        hint = "Use a name such as Europe/Vienna, America/New_York or UTC."
-        raise Invalid(f"There is no time zone {name[:60]!r}.", hint=hint) from None
-
-
 def clock_changes(timing: Timing, times: list[int]) -> list[int]:
     """Those of the times before which the zone's clocks were changed since the one before them."""
     zone = find_zone(timing.timezone)
     offsets = [(time, _local(time, zone).utcoffset()) for time in times]
     return [time for (_, before), (time, after) in pairwise(offsets) if before != after]
-
-
-# A zone is read from disk once. The names come from users, so that only some are kept.
-@lru_cache(maxsize=64)
-def _zone(name: str) -> ZoneInfo:
-    if not name or name != name.strip():
-        raise ValueError(name)
-    return ZoneInfo(name)
 
 
 def _forward(rule: Rule, zone: ZoneInfo, after_ms: int) -> Iterator[int]:

@@ -11,6 +11,7 @@ from everturn.domain.store_values import Trouble, WriteCounts
 from everturn.store.blobs.blobs import StoredBlobs
 from everturn.store.blobs.files import Files
 from everturn.store.blobs.places import Places
+from everturn.store.budgets import Budgets
 from everturn.store.checkpoints import Checkpoints
 from everturn.store.context import StoreContext
 from everturn.store.delivery.delivery import Delivery
@@ -67,6 +68,7 @@ class Store:
         self.blobs.add_roots(self.checkpoints.roots)
         self.delivery = Delivery(db, text_bytes_max=settings.text_bytes_max)
         self.jobs = Jobs(db, machine)
+        self.budgets = Budgets(db)
         self.schedules = Schedules(db, text_bytes_max=settings.text_bytes_max)
         self.working_copies = WorkingCopies(db)
         self.search = Search(db)

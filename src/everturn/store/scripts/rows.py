@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from everturn.domain.asks import Ask, AskTopic
+from everturn.domain.asks import Ask, AskBudget, AskTopic
 from everturn.domain.checkpoints import FilesInDoubt
 from everturn.domain.errors import JournalCorrupt
 from everturn.domain.events import KINDS, Event
@@ -398,6 +398,7 @@ class AskBody(msgspec.Struct, frozen=True, omit_defaults=True):
     label: str = ""
     edited: str | None = None
     files: FilesInDoubt | None = None
+    budget: AskBudget | None = None
 
 
 _ask_body = msgspec.json.Decoder(AskBody)
@@ -405,8 +406,22 @@ _ask_body = msgspec.json.Decoder(AskBody)
 
 def ask_body(ask: Ask) -> str:
     return to_json(
-        AskBody(ask.text, ask.choices, ask.name, ask.arguments, ask.digest, ask.label, ask.edited, ask.files)
+        AskBody(
+            ask.text,
+            ask.choices,
+            ask.name,
+            ask.arguments,
+            ask.digest,
+            ask.label,
+            ask.edited,
+            ask.files,
+            ask.budget,
+        )
     )
+
+
+def read_ask_body(body: str) -> AskBody:
+    return _ask_body.decode(body)
 
 
 def with_edited(body: str, edited: str) -> str:
@@ -416,7 +431,7 @@ def with_edited(body: str, edited: str) -> str:
 
 
 def ask_of(row: AskColumns) -> Ask:
-    body = _ask_body.decode(row.body)
+    body = read_ask_body(row.body)
     return Ask(
         id=row.id,
         session_id=row.session_id,
@@ -437,4 +452,5 @@ def ask_of(row: AskColumns) -> Ask:
         title=row.title,
         edited=body.edited,
         files=body.files,
+        budget=body.budget,
     )

@@ -67,6 +67,17 @@ SELECT chat_no FROM chats WHERE account = $1 ORDER BY chat_no FOR NO KEY UPDATE
 -- name: schedule_lock
 SELECT id FROM schedules WHERE id = $1 FOR UPDATE
 
+-- name: budget_lock
+SELECT budget_no FROM budgets WHERE owner = $1 AND scope = $2 AND unit = $3 AND subject = $4 FOR UPDATE
+
+-- name: budgets_of_turn_lock
+-- In the order of their numbers, so that two calls never wait for each other.
+SELECT b.budget_no {budgets_applying} FOR UPDATE
+
+-- name: budgets_reserved_lock
+SELECT b.budget_no FROM budgets b WHERE b.budget_no IN (SELECT r.budget_no FROM reservations r WHERE r.turn_no = $1)
+ORDER BY b.budget_no FOR UPDATE
+
 -- name: lease_lock
 SELECT account FROM account_leases WHERE account = $1 FOR UPDATE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.asks import Ask, AskTopic, Decision
+from everturn.domain.asks import Ask, AskTopic, BudgetAnswer, Decision
 from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.turns import Turn
@@ -107,6 +107,8 @@ def _answer(tx: Tx, owner: str, ask_id: str, given: _GivenAnswer) -> Script[Ask]
     row = yield from ASK.only(ask_id, owner)
     body = row.body if edited is None else with_edited(row.body, edited)
     yield q("ask_answer", ask_id, answer, by, tx.now, body)
+    if ask.budget is not None and answer == BudgetAnswer.RAISE:
+        yield q("budget_raise", ask.budget.budget_id, owner)
     writer = yield from WRITER.first(turn.no, turn.turn.epoch)
     number = (writer.number if writer else 0) + 1
     yield from add_events(tx, session, EventPlace(turn, turn.turn.epoch, number), [_event(ask, answer, by)])
