@@ -178,6 +178,25 @@ async def test_e06_a_repository_in_pieces_is_restored_by_one_who_may_approve(
     assert (await c.running.http.post(path, json=body, headers=chat)).status_code == 200
 
 
+async def test_e06_a_profile_that_only_reads_restores_nothing_in_a_project(c: Client, tmp_path: Path) -> None:
+    """As with a save. Its own folder is not the user's: there files are restored as ever."""
+    project = tmp_path.resolve() / "project"
+    project.mkdir()
+    for session in (await c.session(project=str(project)), await c.session()):
+        first = await c.turn(session, a_txt="one")
+        await c.turn(session, a_txt="two")
+        await c.running.http.patch(f"/api/sessions/{session}", json={"profile": "pocket"})
+        plan = (await c.plan(session, action="restore", at=first)).json()
+        answer = await c.post(session, "files/restore", at=first, digest=plan["digest"])
+        if plan["is_project"]:
+            assert (answer.status_code, answer.json()["code"]) == (403, "denied")
+            assert "Nothing was restored: the profile pocket only reads" in answer.json()["detail"]
+            assert files_in(project) == {"a.txt": "two"}
+        else:
+            assert answer.status_code == 200, answer.text
+            assert files_in(c.folder(session)) == {"a.txt": "one"}
+
+
 async def test_e04_an_imported_session_is_undone_redone_and_restored(c: Client) -> None:
     session = await c.session()
     await c.turn(session, a_txt="one")

@@ -13,7 +13,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.asks import DoubtAnswer
 from everturn.domain.checkpoints import Cause, Checkpoint, NewSave
-from everturn.domain.errors import DiskFull, WorkspaceUnreadable, WorkspaceUnwritable
+from everturn.domain.errors import DiskFull, WorkspaceUnreadable, WorkspaceUnwritable, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import NO_REQUEST
@@ -552,3 +552,20 @@ async def test_e05_what_the_user_kept_in_an_unfinished_undo_is_kept_on_another_m
     async with there.run(reads("a.txt"), "done") as h:
         await h.run(session)
     assert there.files == {"a.txt": "mine"}
+
+
+async def test_e06_files_of_a_project_are_not_restored_on_another_machine(
+    here: Server, there: Server
+) -> None:
+    """There, a folder with the same name is another one."""
+    async with here.run(writes("a.txt", "one"), "done", writes("a.txt", "two"), "done") as h:
+        session = await h.new_session(project=str(here.folder))
+        await h.run(session)
+        await h.run(session)
+        known = await here.store.checkpoints.of_session(OWNER, session.id)
+    (there.folder / "a.txt").write_text("another one")
+    async with there.run() as h:
+        with pytest.raises(WrongState, match="The project folder of this session is on another machine"):
+            await h.engine.moves.plan_restore(OWNER, session.id, known[-1].tree, ())
+    assert there.files == {"a.txt": "another one"}
+    assert await there.store.checkpoints.of_session(OWNER, session.id) == known

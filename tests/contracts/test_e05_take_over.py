@@ -17,9 +17,11 @@ from everturn.domain.errors import Invalid
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
+from everturn.domain.store_values import Request
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.turns import TurnState
+from everturn.domain.working_copies import FileChoices
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, HoldingProbe
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
@@ -158,6 +160,21 @@ async def test_e05_the_answer_decides_about_the_files(
     if answer is DoubtAnswer.NOT_RUN:
         assert result.outcome is Outcome.CANCELLED
         assert "treated as not run" in result.text
+
+
+@pytest.mark.parametrize("answer", [DoubtAnswer.CHECK, DoubtAnswer.TAKE_AS_DONE])
+async def test_e05_e02_what_a_take_over_found_is_undone_as_the_work_of_the_turn(
+    store: Store, probe: HoldingProbe, options: dict[str, Any], workspace: Path, answer: DoubtAnswer
+) -> None:
+    """No call reported it, but a user did not do it either: there is no conflict to ask about."""
+    async with in_doubt(store, probe, options) as doubt:
+        await doubt.harness.answer(doubt.session, answer)
+        assert (workspace / "log.txt").read_text() == "ax"
+        engine = doubt.harness.engine
+        await engine.undo(OWNER, doubt.session.id, Request(), FileChoices())
+        assert list(workspace.iterdir()) == []
+        await engine.redo(OWNER, doubt.session.id, Request(), FileChoices())
+        assert (workspace / "log.txt").read_text() == "ax"
 
 
 async def test_e05_what_a_user_changes_before_answering_is_stored_before_going_back(

@@ -24,16 +24,16 @@ COLLECTED: Final = "soak-collected"  # the file in the data folder that counts w
 
 
 def read_short_times(*args: Any, **given: Any) -> Config:
-    """The configuration, with events pruned and bytes collected after seconds, and a short grace for turns at
-    the end."""
+    """The configuration, with sessions purged, events pruned and bytes collected after seconds, and a short
+    grace for turns at the end. Some lives last less than a second, and they have to sweep, too."""
     config = read_config(*args, **given)
-    engine = replace(config.engine, prune_s=2.0, prune_grace_s=20.0, stop_grace_s=1.0, sweep_s=1.0)
-    return replace(config, engine=engine)
+    engine = replace(config.engine, prune_s=2.0, prune_grace_s=20.0, stop_grace_s=1.0, sweep_s=0.3)
+    return replace(config, engine=engine, web=replace(config.web, undo_delete_s=1.0))
 
 
 def collect_soon() -> None:
     """Bytes are collected after seconds instead of a day, and a file in the data folder counts them."""
-    Files.sweep.__kwdefaults__.update(grace_ms=20_000, wait_ms=3_000)
+    Files.sweep.__kwdefaults__.update(grace_ms=10_000, wait_ms=2_000)
     run = Collector.run
 
     async def counted(self: Collector, roots: Iterable[Roots]) -> Collected:

@@ -183,7 +183,7 @@ class _Parts:
             files = SessionFiles(engine, store, services.toolbox, recorder)
             yield from WorkspaceApi(files, self._uploads).endpoints()
             yield from VersionsApi(files, clock).endpoints()
-            yield from RestoreApi(engine, store, files.compare).endpoints()
+            yield from RestoreApi(engine, store, files).endpoints()
             yield from FoldersApi(services.toolbox, store.sessions).endpoints()
 
     def _openai(self) -> OpenAiApi:

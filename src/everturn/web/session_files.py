@@ -86,8 +86,7 @@ class SessionFiles:
     ) -> tuple[str, Checkpoint | None]:
         """Save a file over the one with this tag, or a new one (None); the path and the checkpoint with it.
 
-        Raises StaleFile, WrongState, Denied if a profile that only reads works in a project, and as
-        ``save_file``.
+        Raises StaleFile, WrongState, and as ``check_profile`` and ``save_file``.
         """
         session = await self._engine.session(owner, session_id)
         copy = await self._store.working_copies.get(owner, session_id)
@@ -98,12 +97,7 @@ class SessionFiles:
                 f"The files of this session are on another machine, {name}. Nothing was saved.",
                 hint="Save it there." if is_project else "Try again when its turn has ended.",
             )
-        profile = self._toolbox.profiles.get(session.profile)
-        if is_project and not profile.may_change_files:
-            raise Denied(
-                f"Nothing was saved: the profile {profile.name} only reads, and the folder is a project's.",
-                hint="Choose another profile, or change the file with your own editor.",
-            )
+        self.check_profile(session, "saved")
         # Finishes an earlier restore first: a branch that was not used yet has its files to come.
         async with self._restorer.hold(session) as folder:
             save = partial(save_file, folder, path, source, tag, is_project=is_project)
@@ -115,6 +109,16 @@ class SessionFiles:
                 # finds the change and records it.
                 _log.warning("a saved file is not in a checkpoint yet: %s", error.message)
                 return name, None
+
+    def check_profile(self, session: Session, done: str) -> None:
+        """Raises Denied if a profile that only reads works in a project: then a request changes no file there
+        either. ``done``: what the request would have done, e.g. ``saved``."""
+        profile = self._toolbox.profiles.get(session.profile)
+        if session.project is not None and not profile.may_change_files:  # guard: e06
+            raise Denied(
+                f"Nothing was {done}: the profile {profile.name} only reads, and the folder is a project's.",
+                hint="Choose another profile, or change the file with your own editor.",
+            )
 
     def _is_here(self, session: Session, copy: WorkingCopy) -> bool:
         """True if this machine has the folder as it is now. The others know the last checkpoint."""

@@ -26,7 +26,9 @@ from everturn.domain.errors import (
     EverturnError,
     FilesConflict,
     TreeUnreadable,
+    WrongState,
 )
+from everturn.domain.machine import Machine
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
@@ -105,7 +107,17 @@ class Restorer:
         return await self._plan(session, EMPTY_TREE, None)
 
     async def plan_restore(self, session: Session, tree: str, paths: Sequence[bytes] = ()) -> ShownPlan:
-        """What restoring a tree, or some paths of it, does to the files. Raises as ``finish``."""
+        """What restoring a tree, or some paths of it, does to the files. Raises WrongState if they are in a
+        project folder of another machine, and as ``finish``."""
+        if session.project is not None and not self._store.machine.is_same(
+            session.machine
+        ):  # guard: e06 postgresql
+            # A folder of the same name here is another one.
+            name = Machine.parse(session.machine or "").name
+            raise WrongState(
+                f"The project folder of this session is on another machine, {name}. Nothing was restored.",
+                hint="Restore its files there.",
+            )
         return await self._plan(session, tree, tuple(paths))
 
     async def _plan(self, session: Session, wanted: str, paths: tuple[bytes, ...] | None) -> ShownPlan:

@@ -20,7 +20,8 @@ from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import Choices, TurnId
 from everturn.web.api.workspace import FilePath
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
-from everturn.workspace import Compare, ComparedFile, ShownPlan, to_path
+from everturn.web.session_files import SessionFiles
+from everturn.workspace import ComparedFile, ShownPlan, to_path
 
 _PATHS_MAX = 1000
 At = Annotated[str, Meta(min_length=1, max_length=60)]
@@ -73,10 +74,10 @@ class FilesAreRestored(msgspec.Struct, frozen=True):
 
 
 class RestoreApi:
-    def __init__(self, engine: Engine, store: Store, compare: Compare) -> None:
+    def __init__(self, engine: Engine, store: Store, files: SessionFiles) -> None:
         self._engine = engine
         self._store = store
-        self._compare = compare
+        self._files = files
 
     def endpoints(self) -> list[AnyEndpoint]:
         return [
@@ -100,7 +101,15 @@ class RestoreApi:
                 scope=Scope.CHAT,
                 body=RestoreFiles,
                 answer=FilesAreRestored,
-                errors=(*_REFUSALS, e.FilesConflict, e.Busy, e.DiskReadOnly, ScopeMissing),
+                errors=(
+                    *_REFUSALS,
+                    e.WrongState,
+                    e.Denied,
+                    e.FilesConflict,
+                    e.Busy,
+                    e.DiskReadOnly,
+                    ScopeMissing,
+                ),
             ),
         ]
 
@@ -116,11 +125,12 @@ class RestoreApi:
         is_project = session.project is not None
         if shown is None:
             return FilesPlanned(is_project=is_project)
-        found = await self._compare.compare(shown.plan.present, shown.plan.wanted)
+        found = await self._files.compare.compare(shown.plan.present, shown.plan.wanted)
         return FilesPlanned(shown.digest, found.changes, found.total, shown.conflicts, is_project)
 
     async def restore(self, call: ApiCall[Nothing, RestoreFiles]) -> FilesAreRestored:
         body, session_id = call.body, call.path["session"]
+        self._files.check_profile(await self._store.sessions.get(call.owner, session_id), "restored")
         shown = await self._restore_plan(call.owner, session_id, body.at, body.paths)
         if shown is None:
             raise e.NothingToDo("The files of sessions are not recorded here.")
@@ -140,7 +150,7 @@ class RestoreApi:
         session = await self._store.sessions.get(call.owner, call.path["session"])
         if session.project is None or call.caller.may(Scope.APPROVE):
             return
-        found = await self._compare.compare(shown.plan.present, shown.plan.wanted)
+        found = await self._files.compare.compare(shown.plan.present, shown.plan.wanted)
         paths = [change.path for change in found.changes]
         is_guarded = await anyio.to_thread.run_sync(any_guarded, DiskPath(session.project), paths)
         if is_guarded or len(paths) < found.total:  # of more than are listed nothing is known
