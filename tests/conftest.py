@@ -11,7 +11,6 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import apsw
@@ -27,6 +26,7 @@ from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
 from everturn.testing.wires import WireServer, wire_server
+from tests.postgres import make_tables, postgres_server
 from tests.s3_server import KEYS, S3Server
 from tests.waiting import HeldUp
 
@@ -73,15 +73,8 @@ def store_kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A real PostgreSQL, started when the first test asks for it."""
-    with PostgresServer() as server:
-        server.make_template(_open_and_close)
+    with postgres_server() as server:
         yield server
-
-
-async def _open_and_close(address: str) -> None:
-    with TemporaryDirectory() as folder:
-        async with open_store(address, data_dir=folder):
-            pass
 
 
 @pytest.fixture
@@ -145,7 +138,7 @@ def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database file with empty tables: making them takes longer than many tests."""
     file = tmp_path_factory.mktemp("empty") / "everturn.db"
     with start_blocking_portal() as portal:
-        portal.call(_open_and_close, f"sqlite://{file}")
+        portal.call(make_tables, f"sqlite://{file}")
     return file
 
 

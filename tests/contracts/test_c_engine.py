@@ -21,7 +21,7 @@ from everturn.domain.messages import Call, Outcome, Result, Role, Text
 from everturn.domain.model import Abilities, ModelRequest
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Request
-from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
+from everturn.domain.tool import Emit, Tool, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import Recovery, TurnState
 from everturn.engine.lease import Lease
 from everturn.store import Store
@@ -543,7 +543,7 @@ async def test_c11_whatever_moment_the_crash_chose_the_model_gets_a_valid_histor
     if moment is Moment.CLAIM_COMMITTED and nth == 2:
         pytest.skip("one process claims a turn once")
     effects = tmp_path / "effects"
-    tools = [CountingTool("pay", effects), FakeTool("look", "seen", is_safe_to_repeat=True)]
+    tools: list[Tool] = [CountingTool("pay", effects), FakeTool("look", "seen", is_safe_to_repeat=True)]
     calls: list[ScriptStep] = [Say("Two things. "), CallTool("pay", {"sum": 1}), CallTool("look")]
     script: tuple[Answer, ...] = (calls, [Say("And one more. "), CallTool("look", {"n": 2})], "All done.")
     session, turn_id = await _crash_at(store, clock, moment, *script, nth=nth, tools=tools)

@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.mutation.guards import Mutant, mutants
+from tests.postgres import PORT, postgres_server
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "everturn"
@@ -46,10 +48,11 @@ other store; a run of a part brings its own rows up to date. On a busy machine g
 class Bench:
     """A copy of the repository whose source can be broken."""
 
-    def __init__(self, folder: Path, store: str, limit_s: int) -> None:
+    def __init__(self, folder: Path, store: str, limit_s: int, settings: Mapping[str, str]) -> None:
         self._folder = folder
         self._store = store
         self._limit_s = limit_s
+        self._settings = settings  # of the environment
         skip = shutil.ignore_patterns("__pycache__", "page", "node_modules")
         for name in ("src", "tests", "docs"):
             shutil.copytree(ROOT / name, folder / name, ignore=skip)
@@ -92,7 +95,7 @@ class Bench:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=self._folder,
-            env={**environ, **settings, "PYTHONPATH": str(self._folder / "src")},
+            env={**environ, **settings, **self._settings, "PYTHONPATH": str(self._folder / "src")},
             capture_output=True,
             text=True,
             check=False,
@@ -200,8 +203,11 @@ def _try(
     is_written: bool,
 ) -> int:
     survived = 0
-    with tempfile.TemporaryDirectory(prefix="everturn-mutation-") as folder:
-        bench = Bench(Path(folder), store, limit_s)
+    with tempfile.TemporaryDirectory(prefix="everturn-mutation-") as folder, ExitStack() as stack:
+        settings = {}
+        if chosen and store == "postgresql":
+            settings[PORT] = str(stack.enter_context(postgres_server()).port)
+        bench = Bench(Path(folder), store, limit_s, settings)
         for mutant in chosen:
             begun = time.monotonic()
             noticed = bench.notice(mutant, noticed_by(rows.get(mutant.key, ""), store))

@@ -64,6 +64,7 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False)
 
 
+# ``Any`` here and below: what a coroutine yields and is sent is between it and the event loop.
 def run(task: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(task)
 

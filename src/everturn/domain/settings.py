@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 
-# A type as a value, unions and ``list[X]`` included: Python has no type for those.
+# A type as a value, unions and ``list[X]`` included. ``Any``: Python 3.11 has no type for those.
 TypeForm = Any
 
 

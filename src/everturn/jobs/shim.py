@@ -98,6 +98,7 @@ class Shim:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         with open(os.path.join(folder, SPEC), "rb") as file:
+            # ``Any``: the shim starts in milliseconds because it imports nothing that could check a shape.
             self._spec: dict[str, Any] = marshal.load(file)  # noqa: S302 - our own file
         self._output = Output(folder, self._spec["output_bytes_max"])
         self._is_terminated = False

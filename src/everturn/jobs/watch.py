@@ -22,6 +22,7 @@ _GUARD = "guard"
 class Watch:
     """The limits of one command, looked at from the shim, which is its parent."""
 
+    # ``Any``: as in the shim, which read it.
     def __init__(self, folder: str, spec: Mapping[str, Any], first: tuple[int, int] | None) -> None:
         self._first = first[0] if first else 0
         self._workspace = Path(spec["workspace"])

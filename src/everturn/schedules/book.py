@@ -48,6 +48,7 @@ class ScheduleBook:
         due_at = next(iter(next_times(settings.timing, now, 1)))
         return await self._schedules.create(owner, settings, due_at=due_at, session_id=session_id)
 
+    # ``Any``: the changes are fields of ``ScheduleSettings``; ``replace`` refuses other names.
     async def change(self, owner: str, schedule_id: str, **changes: Any) -> Schedule:
         """Change settings by their names, ``session_id``, or ``is_paused``. Continuing a schedule or changing
         its rule begins with the next time from now on. Raises Stale if ``version`` is given and is old."""

@@ -1,5 +1,5 @@
-"""Records: small durable values by owner, kind and name. Any: each kind has its own shape, which its reader
-knows and the store does not."""
+"""Records: small durable values by owner, kind and name. Each kind has its own shape, which its reader knows
+and the store does not."""
 
 from __future__ import annotations
 

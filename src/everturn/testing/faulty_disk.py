@@ -19,7 +19,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import apsw
 import msgspec
@@ -299,6 +298,9 @@ def _path_of(descriptor: int) -> str:
 # --- SQLite -----------------------------------------------------------------------------------------------
 
 
+_FileName = str | apsw.URIFilename | None
+
+
 class FaultyVfs(apsw.VFS):
     """SQLite's access to the platter. Locks and shared memory are real, so WAL works as usual."""
 
@@ -307,7 +309,7 @@ class FaultyVfs(apsw.VFS):
         self._platter = platter
         super().__init__(self.name, "")
 
-    def xOpen(self, name: Any, flags: list[int]) -> FaultyFile:  # noqa: N802 - SQLite's name
+    def xOpen(self, name: _FileName, flags: list[int]) -> FaultyFile:  # noqa: N802 - SQLite's name
         path = "" if name is None else name if isinstance(name, str) else name.filename()
         if self._platter.is_read_only:
             if path and not os.path.exists(path):
@@ -329,7 +331,7 @@ class FaultyVfs(apsw.VFS):
 
 
 class FaultyFile(apsw.VFSFile):
-    def __init__(self, platter: Platter, path: str, name: Any, flags: list[int]) -> None:
+    def __init__(self, platter: Platter, path: str, name: _FileName, flags: list[int]) -> None:
         self._platter = platter
         self._path = path
         super().__init__("", name, flags)

@@ -20,8 +20,10 @@ from everturn.domain.runtime import Runtime
 from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Submission
+from everturn.domain.tool import Tool
 from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.engine import Engine, EngineParts, EngineSettings
+from everturn.store import Store as OpenStore
 from everturn.testing.clock import FakeClock
 from everturn.testing.models import Answer, ScriptedModel, ScriptedModels
 from everturn.testing.tools import FakeToolbox
@@ -46,6 +48,7 @@ class Harness:
         self.toolbox = toolbox
         self.clock = clock
 
+    # ``Any``, here and below: ``more`` are fields of the value that is made of them.
     async def new_session(self, *, leaving: str | None = None, **more: Any) -> Session:
         return await self.engine.create_session(OWNER, NewSession(**more), leaving=leaving)
 
@@ -111,7 +114,7 @@ def quiet_settings(**changes: Any) -> EngineSettings:
 
 
 @asynccontextmanager
-async def crashing_harness(store: Any, *script: Answer, **more: Any) -> AsyncIterator[Harness]:
+async def crashing_harness(store: OpenStore, *script: Answer, **more: Any) -> AsyncIterator[Harness]:
     """Like ``open_harness``, but at its end the engine crashes: nothing is handed over, the worker dies."""
     try:
         async with open_harness(store, *script, **more) as harness:
@@ -125,7 +128,7 @@ async def crashing_harness(store: Any, *script: Answer, **more: Any) -> AsyncIte
 async def open_harness(
     store: Store,
     *script: Answer,
-    tools: Sequence[Any] = (),
+    tools: Sequence[Tool] = (),
     rules: JsonObject | None = None,
     settings: EngineSettings | None = None,
     clock: Clock | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Union
+from typing import Protocol, Union
 
 import anyio.lowlevel
 import msgspec
@@ -26,6 +26,12 @@ from everturn.domain.model import (
     TextChunk,
 )
 from everturn.domain.turns import FinishReason, Usage
+
+
+class _Event(Protocol):
+    """An event of asyncio or anyio."""
+
+    async def wait(self) -> object: ...
 
 
 class Say(msgspec.Struct, frozen=True):
@@ -66,13 +72,13 @@ class Pause(msgspec.Struct, frozen=True):
 class Wait(msgspec.Struct, frozen=True):
     """No output until the event is set."""
 
-    event: Any
+    event: _Event
 
 
 class ModelFails(msgspec.Struct, frozen=True):
     """Fail here: before the stream opens if it is the first step of an answer, else inside it."""
 
-    error: Any
+    error: BaseException
     opens: bool = False  # the stream opens first, then fails
 
 

@@ -24,13 +24,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TypedDict
 
 import asyncpg
 
 from everturn.testing.ports import free_port
 
 START_S_MAX = 60.0
+
+
+class _RunsAs(TypedDict, total=False):
+    """The user that the database runs as, for ``subprocess``."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
 _MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made inside
 
 
@@ -72,7 +82,14 @@ class PostgresServer:
             self._process.communicate()
             self._process = None
 
-    def make_template(self, fill: Callable[[str], Coroutine[Any, Any, None]]) -> None:
+    @classmethod
+    def already_running(cls, port: int) -> PostgresServer:
+        """A server that another process started and ends, with its template."""
+        server = cls()
+        server.port = port
+        return server
+
+    def make_template(self, fill: Callable[[str], Coroutine[object, object, None]]) -> None:
         """Let ``fill`` create the tables once; every later ``database`` is a copy, which is faster."""
 
         async def make() -> None:
@@ -85,7 +102,7 @@ class PostgresServer:
     def database(self) -> Iterator[str]:
         """A new database, dropped afterwards; yields its address."""
         self._databases += 1
-        name = f"test_{self._databases}"
+        name = f"test_{os.getpid()}_{self._databases}"
         # Copying the files takes half the time of writing each page to the log.
         _run_apart(self._execute(f'CREATE DATABASE {name} TEMPLATE "template" STRATEGY FILE_COPY'))
         try:
@@ -104,7 +121,7 @@ class PostgresServer:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
 
-def _run_apart(work: Coroutine[Any, Any, None]) -> None:
+def _run_apart(work: Coroutine[object, object, None]) -> None:
     """Run a coroutine from synchronous code, even if this thread has a running loop."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, work).result()
@@ -121,7 +138,7 @@ def _bin_folder() -> Path:
     return found[-1].parent
 
 
-def _unprivileged() -> dict[str, Any]:
+def _unprivileged() -> _RunsAs:
     """PostgreSQL refuses to run as root: in that case, run it as the user ``nobody``."""
     if os.geteuid() != 0:
         return {}
@@ -130,7 +147,7 @@ def _unprivileged() -> dict[str, Any]:
 
 
 @contextmanager
-def _reachable_bin_folder(runs_as: dict[str, Any]) -> Iterator[Path]:
+def _reachable_bin_folder(runs_as: _RunsAs) -> Iterator[Path]:
     """The folder of the programs, in a place that the database's user can reach.
 
     Root often works in a folder that only its owner can enter (``/root``), or with a umask that keeps others
@@ -152,7 +169,7 @@ def _reachable_bin_folder(runs_as: dict[str, Any]) -> Iterator[Path]:
         yield Path(parent, installed.relative_to(package.parent))
 
 
-def _can_run(program: Path, runs_as: dict[str, Any]) -> bool:
+def _can_run(program: Path, runs_as: _RunsAs) -> bool:
     try:
         tried = subprocess.run(  # noqa: S603 - the wheel's own program
             [program, "--version"],
@@ -167,7 +184,7 @@ def _can_run(program: Path, runs_as: dict[str, Any]) -> bool:
 
 
 def _start(
-    bin_folder: Path, folder: Path, port: int, more: list[str], runs_as: dict[str, Any]
+    bin_folder: Path, folder: Path, port: int, more: list[str], runs_as: _RunsAs
 ) -> subprocess.Popen[bytes]:
     data = folder / "data"
     log = (folder / "log").open("wb")
@@ -238,7 +255,7 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _serve(bin_folder: Path, folder: Path, more: list[str], runs_as: dict[str, Any]) -> None:
+def _serve(bin_folder: Path, folder: Path, more: list[str], runs_as: _RunsAs) -> None:
     port = free_port()
     process = _start(bin_folder, folder, port, more, runs_as)
     try:

@@ -31,6 +31,7 @@ Rule = Callable[[ToolCall, ToolSpec], Ruling]
 ANY_ARGUMENTS: JsonObject = {"type": "object", "properties": {}, "additionalProperties": True}
 
 
+# ``Any``, here and below: ``spec`` are fields of ``ToolSpec``.
 class FakeTool:
     """A tool made of a coroutine function, or of the text it always returns."""
 

@@ -24,6 +24,7 @@ from everturn.web import Web, WebServices, WebSettings, build_web
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.peers import OwnerCheck
 from everturn.web.build import described
+from everturn.web.http.routing import AnyEndpoint
 from everturn.web.server import address_of, bind, serve
 
 PATIENCE_S = 60.0  # so that a hang fails
@@ -59,6 +60,7 @@ class Running:
     def document(self) -> JsonObject:
         return described(self.web.table)
 
+    # ``Any``, here and below: a request is JSON, and tests send wrong ones too.
     async def new_session(self, **body: Any) -> JsonObject:
         answer = await self.http.post("/api/sessions", json=body)
         assert answer.status_code == 201, answer.text  # noqa: S101
@@ -130,7 +132,7 @@ async def run_web(
     *script: Answer,
     clock: Clock | None = None,
     settings: JsonObject | None = None,
-    more: Sequence[Any] = (),
+    more: Sequence[AnyEndpoint] = (),
     headers: dict[str, str] | None = None,
     extras: JsonObject | None = None,
     models: Models | None = None,

@@ -115,6 +115,7 @@ class FunctionTool:
         return await _answer(self.spec.name, self._arguments, call, lambda given: self._function(**given))
 
 
+# ``Any``: as in ``FunctionTool``.
 def tool(**options: Any) -> Callable[[Callable[..., Awaitable[Answer | str]]], FunctionTool]:
     """Make a tool of a coroutine function; the options are those of ``ToolSpec``."""
 

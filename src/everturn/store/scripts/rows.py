@@ -250,11 +250,12 @@ def message_columns(message: Message) -> tuple[int, str, bytes | None]:
 
 def _words_of(part: AnyPart | NewerPart) -> str | None:
     """What of a part is in the column ``text``; None if nothing is."""
-    if isinstance(part, NewerPart):  # of a type with words, it holds a value that is newer
-        has_words = part.get("type") in _WITH_WORDS and not part.get("is_abandoned")
-        return str(part.get("text", "")) if has_words else None
-    if isinstance(part, (Text, Result, Summary)) and not getattr(part, "is_abandoned", False):
+    if isinstance(part, Text):
+        return None if part.is_abandoned else part.text
+    if isinstance(part, (Result, Summary)):
         return part.text
+    if isinstance(part, NewerPart) and part.get("type") in _WITH_WORDS and not part.get("is_abandoned"):
+        return str(part.get("text", ""))  # a type with words that holds a newer value
     return None
 
 

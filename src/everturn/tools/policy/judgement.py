@@ -9,7 +9,7 @@ import msgspec
 from everturn.domain.json_types import JsonObject
 from everturn.tools.limits import ProcessLimits
 
-# The checked arguments of a call, by name. Any: each tool knows the types of its own.
+# The checked arguments of a call, by name. Each tool knows the types of its own.
 ArgumentValues = JsonObject
 
 

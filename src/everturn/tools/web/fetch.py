@@ -152,6 +152,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
                 error = failed
         raise error or httpcore2.ConnectError(f"{host} has no address")
 
+    # ``Any``: refused whatever it is given.
     async def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
         raise ToolFailed("Only the network can be reached.")
 

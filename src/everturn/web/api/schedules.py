@@ -253,6 +253,7 @@ class SchedulesApi:
 
     async def change(self, call: ApiCall[Nothing, ChangeSchedule]) -> ScheduleView:
         schedule = await self._schedules.get(call.owner, call.path["schedule"])
+        # ``Any``: the fields have different types, and their request was checked.
         given: dict[str, Any] = {
             field: value
             for field in call.body.__struct_fields__
