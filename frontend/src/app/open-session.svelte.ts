@@ -4,9 +4,9 @@ import { readText, writeText } from "../keep/disk";
 import type { LocalFile, Unsent } from "../keep/unsent";
 import * as conv from "../state/conversation";
 import type { Conversation } from "../state/conversation";
-import { attachmentsOf, textOf, type AskState, type CallItem, type TurnView } from "../state/items";
-import { argumentsFrom, fieldsOf, type Field } from "../state/tools";
+import { attachmentsOf, textOf, type TurnView } from "../state/items";
 import type { Link } from "../wire/link";
+import { Answers } from "./answers.svelte";
 import type { FilesPlan, MoveAction, MoveFiles } from "./moves.svelte";
 import { words } from "../words";
 import type { SessionFiles } from "./session-files.svelte";
@@ -36,12 +36,7 @@ export class OpenSession {
   problem = $state("");
   /** Counts what the reader says here: a message, a changed one, a retry. */
   said = $state(0);
-  /** Asks whose answer is on its way. */
-  answering = $state.raw<ReadonlySet<string>>(new Set());
-  /** Asks whose text was not read to its end yet, and how to bring the end on the screen. */
-  readonly unread = new Map<string, () => void>();
-  /** The call that is being changed before it is allowed, as it is typed so far. */
-  changing = $state.raw<{ ask: string; fields: Field[]; problem: string } | null>(null);
+  readonly answers: Answers;
   /** The message that is being edited, said or still queued, as it is typed so far. */
   editing = $state<{ id: string; text: string } | null>(null);
   /** Sent into the running turn, and not taken in by it yet. */
@@ -70,6 +65,7 @@ export class OpenSession {
     /** Whether something was typed since the last frame. */
     private readonly typed: { isNew: boolean } = { isNew: false },
   ) {
+    this.answers = new Answers(api);
     // The server has them but shows them only when they are taken in: a reload must not hide them.
     const kept = readText(`everturn.steers.${id}`);
     if (kept) this.steers = JSON.parse(kept) as Steer[];
@@ -361,42 +357,6 @@ export class OpenSession {
     const bodyOrNothing = Object.keys(body).length ? body : {};
     await this.api.post(`api/sessions/${this.id}/${name}`, { key: freshKey(), body: bodyOrNothing });
     await this.load();
-  }
-
-  change(ask: AskState, call: CallItem): void {
-    if (this.changing?.ask !== ask.id) this.changing = { ask: ask.id, fields: fieldsOf(call.arguments), problem: "" };
-  }
-
-  /** Allow the call as it was changed. What does not fit is said beside it; the question stays. */
-  async allowChanged(ask: AskState, call: CallItem): Promise<void> {
-    const { changing } = this;
-    if (changing?.ask !== ask.id) return;
-    const made = argumentsFrom(changing.fields);
-    if ("wrong" in made) {
-      this.changing = { ...changing, problem: words.notJson(made.wrong) };
-      return;
-    }
-    const before = argumentsFrom(fieldsOf(call.arguments));
-    const isSame = "given" in before && before.given === made.given;
-    try {
-      await this.answer(ask, "once", isSame ? undefined : made.given);
-      this.changing = null;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      this.changing = { ...changing, problem: error.message };
-    }
-  }
-
-  async answer(ask: AskState, answer: string, changed?: string): Promise<void> {
-    if (this.answering.has(ask.id)) return;
-    this.answering = new Set([...this.answering, ask.id]);
-    const decided = { decision: answer, ...(changed === undefined ? {} : { arguments: changed }) };
-    try {
-      if (ask.topic === "approval") await this.api.post(`api/approvals/${ask.id}`, { body: decided });
-      else await this.api.post(`api/questions/${ask.id}`, { body: { answer } });
-    } finally {
-      this.answering = new Set([...this.answering].filter((id) => id !== ask.id));
-    }
   }
 
   async editQueued(turn: TurnView, text: string): Promise<void> {

@@ -34,6 +34,7 @@ CREATE TABLE jobs (
 );
 CREATE INDEX jobs_of_session ON jobs (session_no, job_no);
 CREATE INDEX jobs_running ON jobs (job_no) WHERE state = 'running';
+CREATE INDEX jobs_lost ON jobs (ended_at) WHERE state = 'lost';
 
 -- The moves of domain/jobs.py, repeated: a job ends once.
 CREATE TRIGGER jobs_move BEFORE UPDATE OF state ON jobs
