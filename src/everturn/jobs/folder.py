@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.job_states import JobState
+from everturn.jobs.processes import wake_shim
 from everturn.jobs.shim import END, FIRST_OUTPUT, LOCK, SEGMENTS, STOP
 from everturn.tools.terminal.background import JobOutput
 
@@ -71,9 +72,10 @@ class JobFolder:
         return False
 
     def ask_to_stop(self) -> None:
-        """The shim looks for this file ten times a second."""
+        """The shim looks for this file ten times a second. A command without a sandbox can have halted it."""
         if self.path.exists():
             (self.path / STOP).touch(mode=0o600)
+            wake_shim(self.path)
 
     def read(self, after: int, bytes_max: int) -> JobOutput:
         """The output after this place, at most so many bytes. It begins later if that place was not kept."""

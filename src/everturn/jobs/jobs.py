@@ -25,9 +25,9 @@ from everturn.domain.store_values import FileKind
 from everturn.engine.context import storable
 from everturn.jobs.folder import JobEnd, JobFolder
 from everturn.jobs.launcher import JobCommand, launch
+from everturn.jobs.processes import end_command
 from everturn.jobs.settings import JobSettings
 from everturn.jobs.watch import read_guard, set_aside
-from everturn.tools.sandbox.marked import kill_marked
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.terminal.background import JobOutput, JobRequest
 
@@ -279,10 +279,13 @@ class Jobs:
         await anyio.to_thread.run_sync(_delete, folder.path)
 
     def _lost(self, job: Job, folder: JobFolder) -> JobEnd:
-        """Nothing holds the lock and no end was written, so none will be. In a sandbox the command died with
-        its shim; without one, what is left of it is ended now."""
-        if not job.is_sandboxed:
-            kill_marked(job.id)
+        """Nothing holds the lock and no end was written, so none will be.
+
+        In a sandbox the command died with its shim, unless that was killed while the sandbox was being built.
+        What is left of it is ended now.
+        """
+        if job.boot_id == self._boot_id:
+            end_command(folder.path, job.id)
         try:
             notes = set_aside(read_guard(folder.path))
         except Exception:

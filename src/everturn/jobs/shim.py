@@ -30,6 +30,7 @@ _END_AGAIN_S = 1.0  # between two tries to write the end on a full disk
 SEGMENTS = 4  # the first and the last three are kept
 
 LOCK, SPEC, STOP, END, LOG = "lock", "job", "stop", "end.json", "shim.log"
+PROCESSES = "processes"  # the shim and the first process of its command, each with its start time
 FIRST_OUTPUT = "output.0"  # made before the command is started
 
 
@@ -107,28 +108,36 @@ class Shim:
         self._first: tuple[int, int] | None = None  # the first process in the sandbox, and a handle of it
 
     def start(self) -> None:
-        """Start the command. Raises OSError, after which nothing of it runs."""
+        """Start the command. Raises OSError, after which nothing of it runs.
+
+        It begins when it reads a line. If this process is killed before, it reads the end of the pipe, and
+        ends: bubblewrap notices the death of its parent only when the sandbox is built. If this process is
+        killed after, a server finds the command by the file that was written before the line.
+        """
         spec = self._spec
         for fd in spec["own"]:
             os.set_inheritable(fd, False)
         self._pipe, output = os.pipe()
+        go, go_end = os.pipe()
         self._child = os.fork()
         if self._child == 0:
-            _become(spec, output)
-        for fd in (*spec["passed"], output):
+            _become(spec, go, output)
+        for fd in (*spec["passed"], go, output):
             os.close(fd)
-        if spec["info"] is None:
-            return
         try:
-            self._first = _first_process(spec["info"], self._child)
-            self._bound()
+            if spec["info"] is not None:
+                self._first = _first_process(spec["info"], self._child)
+                self._bound()
+                _say_go(spec["hold"])
+            self._write_processes()
+            _say_go(go_end)
         except OSError:
             self._kill()
             os.waitpid(self._child, 0)
             raise
         finally:
-            os.close(spec["info"])
-            os.close(spec["hold"])
+            for fd in (*((spec["info"], spec["hold"]) if spec["info"] is not None else ()), go_end):
+                os.close(fd)
 
     def run(self) -> dict[str, object]:
         """Follow the command to its end; return how it ended."""
@@ -218,6 +227,18 @@ class Shim:
         except ProcessLookupError:
             return  # the same
 
+    def _write_processes(self) -> None:
+        """By this file a server ends the command of a killed shim, and wakes a shim that was halted."""
+        lines = (f"{pid} {started_at(pid)}\n" for pid in (os.getpid(), self._first_pid()))
+        file = os.open(os.path.join(self._folder, PROCESSES), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(file, "".join(lines).encode())
+        finally:
+            os.close(file)
+
+    def _first_pid(self) -> int:
+        return self._first[0] if self._first else self._child
+
     def _terminate(self, number: int, frame: object) -> None:
         self._is_terminated = True
 
@@ -258,12 +279,11 @@ class Shim:
             return  # the same
 
 
-def _become(spec: dict[str, Any], output: int) -> None:
-    """In the child: become the command. Never returns."""
+def _become(spec: dict[str, Any], go: int, output: int) -> None:
+    """In the child: become the command, which waits for a line from ``go``. Never returns."""
     try:
         os.setsid()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
+        os.dup2(go, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
         if spec["folder"] is not None:
@@ -297,6 +317,23 @@ def _first_process(info: int, child: int) -> tuple[int, int] | None:
         return int(digits), os.pidfd_open(int(digits))
     except ProcessLookupError:
         return None  # it has ended already
+
+
+def _say_go(pipe: int) -> None:
+    try:
+        os.write(pipe, b"\n")
+    except BrokenPipeError:
+        return  # it has ended already; its output says why
+
+
+def started_at(pid: int) -> int:
+    """When a process was started, in ticks since the machine was; 0 if there is none with this id."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The second field, a name in brackets, can hold anything.
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def write_end(folder: str, end: dict[str, object]) -> None:

@@ -9,13 +9,19 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from everturn.domain.errors import EverturnError
 from everturn.domain.job_states import JobState
+from everturn.jobs import launcher, shim
 from everturn.jobs.folder import JobEnd, JobFolder
 from everturn.jobs.launcher import JobCommand, launch
+from everturn.jobs.processes import end_command
 from everturn.jobs.shim import END, LOCK, SPEC, Output, Shim
 from everturn.tools import Sandbox
 from everturn.tools.limits import ProcessLimits
@@ -25,6 +31,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.anyio
 
 _BYTES_MAX = 4096
+_LINES_APART = 8  # between two kills; 1 kills at every line
 
 
 class Bench:
@@ -35,6 +42,7 @@ class Bench:
         self._sandbox = sandbox
         self.workspace = home / "workspaces" / "one"
         self.workspace.mkdir(parents=True)
+        self.last = home  # the folder of the last job
 
     def replace_bubblewrap(self, program: str) -> None:
         self._sandbox._program = program
@@ -50,6 +58,7 @@ class Bench:
         name = f"job-{len(list(self._home.glob('jobs/*')))}"
         folder = JobFolder(self._home / "jobs" / name, _BYTES_MAX)
         view = SandboxView(workspace or self.workspace, limits=limits or ProcessLimits())
+        self.last = folder.path
         lock = folder.make()
         try:
             job = JobCommand(("/bin/sh", "-c", command), view, name, _BYTES_MAX, is_sandboxed)
@@ -95,6 +104,10 @@ def _is_at_end(pipe: int) -> bool:
         return False
 
 
+def _is_released(folder: JobFolder) -> bool:
+    return not folder.is_held()
+
+
 def _is_free(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -134,9 +147,67 @@ async def test_without_a_sandbox_a_stop_finds_a_process_that_left_its_group(benc
     assert not Path("/proc", written.read_text().strip(), "exe").exists()
 
 
+async def test_a_command_that_halts_its_shim_can_be_stopped(bench: Bench) -> None:
+    folder = await bench.start("kill -STOP $PPID; touch halted; sleep 1000", is_sandboxed=False)
+    await until("the shim is halted", (bench.workspace / "halted").exists)
+    folder.ask_to_stop()
+    assert (await _end(folder)).state is JobState.STOPPED
+
+
 async def test_what_runs_on_in_the_background_ends_with_the_command(bench: Bench) -> None:
     folder = await bench.start("sleep 1000 & exit 0")
     assert (await _end(folder)).exit_code == 0
+
+
+# Becomes the shim, and is killed before it runs its line number N. ``_become`` is in the command's process.
+_DYING = """
+import os, runpy, sys
+
+left = {line}
+
+def trace(frame, event, argument):
+    global left
+    if frame.f_code.co_filename != {shim!r} or frame.f_code.co_name == "_become":
+        return None
+    left -= event == "line"
+    if left == 0:
+        os.kill(os.getpid(), 9)
+    return trace
+
+sys.settrace(trace)
+runpy.run_path({shim!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("is_sandboxed", [True, False])
+async def test_a_shim_killed_at_any_line_of_its_start_leaves_nothing_running(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_sandboxed: bool
+) -> None:
+    dying = tmp_path / "dying.py"
+    real_shim, real_run = shim.__file__, launcher._run_shim
+    answers = [b""]
+    pipe = held = -1
+
+    def run(path: Path, passed: Sequence[int]) -> bytes:
+        answers.append(real_run(path, (*passed, held)))
+        return answers[-1]
+
+    monkeypatch.setattr(shim, "__file__", str(dying))
+    monkeypatch.setattr(launcher, "_run_shim", run)
+    line = 0
+    while answers[-1] != b"started\n":
+        line += _LINES_APART
+        dying.write_text(_DYING.format(line=line, shim=real_shim))
+        pipe, held = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # every process of the job inherits ``held``
+        with suppress(EverturnError):  # a shim that was killed before it answered
+            await bench.start("sleep 1000", is_sandboxed=is_sandboxed)
+        os.close(held)
+        folder = JobFolder(bench.last, _BYTES_MAX)
+        await until("the shim is gone", partial(_is_released, folder))
+        end_command(folder.path, folder.path.name)
+        await until(f"nothing runs after a kill at line {line}", partial(_is_at_end, pipe))
+        os.close(pipe)
+    assert line > 50, "it was killed at many lines"
 
 
 async def test_a_killed_shim_takes_its_command_along_and_leaves_no_end(bench: Bench) -> None:

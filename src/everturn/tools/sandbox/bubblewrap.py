@@ -78,6 +78,9 @@ set +f
 shift 2
 exec "$@"
 """
+# What runs before a command that another process starts: the command begins when that process writes a line,
+# and ends if that process was killed before.
+AFTER_GO = ("/bin/sh", "-c", 'read -r _ || exit 125; exec "$@" </dev/null', "sh")
 
 
 class Sources:

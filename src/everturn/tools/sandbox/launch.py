@@ -6,6 +6,7 @@ LIMITS are comma-separated pairs KIND=MOST for setrlimit(2). KEYCTL is the numbe
 machine, 0 if it is not known: bubblewrap gets a session keyring of its own, because otherwise the sandbox
 could read the server's. With UID 0 that is all. Otherwise the caller is root: the mounts in the given
 descriptors are attached below /sys, in a mount namespace of this process alone, and bubblewrap runs as UID.
+Its environment is empty but for the mark of a job.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import resource
 import stat
 import sys
 
+MARK = "EVERTURN_CALL"  # the variable that names the call or the job of a process
 _NICE = 10
 _JOIN_SESSION_KEYRING = 1
 _CLONE_NEWNS = 0x20000
@@ -44,7 +46,8 @@ def main() -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    os.execve(command[0], command, {})  # noqa: S606 - becoming the command is the purpose
+    mark = {MARK: os.environ[MARK]} if MARK in os.environ else {}
+    os.execve(command[0], command, mark)  # noqa: S606 - becoming the command is the purpose
 
 
 def _limit(words: str) -> None:

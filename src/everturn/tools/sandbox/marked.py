@@ -1,4 +1,7 @@
-"""Finds the processes of a call that runs without a sandbox, by a mark in their environment."""
+"""Finds the processes of a call that runs without a sandbox, by a mark in their environment.
+
+The bubblewrap of a job carries it too; the command in it does not, and dies with it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import signal
 import time
 from pathlib import Path
 
-MARK = "EVERTURN_CALL"
+from everturn.tools.sandbox.launch import MARK
 
 
 def kill_marked(mark: str) -> None:

@@ -35,6 +35,7 @@ from everturn.tools.policy.guarded import GuardedMount, ProjectGuard, foreign_so
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox import bubblewrap, launch, seccomp, trial
 from everturn.tools.sandbox.bubblewrap import (
+    AFTER_GO,
     LEVELS,
     LEVELS_OF_ROOT,
     Level,
@@ -47,7 +48,7 @@ from everturn.tools.sandbox.bubblewrap import (
 from everturn.tools.sandbox.child import Child, first_process
 from everturn.tools.sandbox.control_groups import Group, Groups
 from everturn.tools.sandbox.idmap import UID, IdMap, UnmappedFolders
-from everturn.tools.sandbox.marked import MARK
+from everturn.tools.sandbox.launch import MARK
 from everturn.tools.sandbox.trial import SandboxState, install_hint
 from everturn.tools.sandbox.view import SandboxView, environment, user_places
 
@@ -56,7 +57,7 @@ _PROJECTS_MAX = 8  # whose folders are remembered
 
 
 class BlockPipes(NamedTuple):
-    """``info`` tells bubblewrap's first process, which begins when ``hold`` is closed."""
+    """``info`` tells bubblewrap's first process, which begins when ``hold`` is closed or written to."""
 
     info: int
     hold: int
@@ -184,13 +185,14 @@ class Sandbox:
     ) -> AsyncIterator[DetachedCommand]:
         """What another process needs to start this command as ``spawn`` would.
 
-        It has to be started within the block, which closes all descriptors at its end. ``mark``: by which its
-        processes are found if there is no sandbox.
+        The command begins when it has read a line from its standard input, and ends if there is none. It has
+        to be started within the block, which closes all descriptors at its end. ``mark``: by which its
+        processes are found, in a sandbox those of bubblewrap.
         """
         if not (is_sandboxed and self.state.works):
             env = {**environment(view), **user_places(), MARK: mark}
             program = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
-            yield DetachedCommand((program, *argv[1:]), env=env, folder=view.workspace)
+            yield DetachedCommand((*AFTER_GO, program, *argv[1:]), env=env, folder=view.workspace)
             return
         plan = await self._plan(view)
         info, info_end = os.pipe()
@@ -201,9 +203,10 @@ class Sandbox:
                 command,
                 passed,
             ):
-                words = (*command, *only_if(plan.same), *through_gate(view), *argv)
+                words = (*command, *AFTER_GO, *only_if(plan.same), *through_gate(view), *argv)
                 yield DetachedCommand(
                     words,
+                    env={MARK: mark},
                     passed=tuple(passed),
                     block=BlockPipes(info, hold),
                     group=group,

@@ -160,7 +160,7 @@ async def start(
     job = await jobs.start(runner.in_background(call, command, argv, when))
     end = {
         WhenEnded.WAKE: "You get a report when it ends.",
-        WhenEnded.TELL: "The user is told when it ends.",
+        WhenEnded.TELL: "You get no report; the user sees its end in the list of jobs.",
         WhenEnded.RECORD: "Its end is only recorded.",
     }[when]
     return ToolResult(f"Started {job.id} in the background. {end} Read its output with job_output.")

@@ -60,7 +60,7 @@ class Terminal(Action):
     """Run a shell command in the workspace and return its output (stdout and stderr together).
 
     Each call is a fresh bash: the folder and variables of an earlier call are gone. Nothing can be typed
-    into a running command, and nothing keeps running after it.
+    into a running command, and what it started ends with it.
     """
 
     name = "terminal"
