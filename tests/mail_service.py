@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -34,9 +35,14 @@ class Stored(msgspec.Struct):
 
 
 class MailService:
-    """``failures``: what the next mails that are handed in meet, in order."""
+    """``failures``: what the next mails that are handed in meet, in order. ``tls``: with encryption, SMTP by
+    STARTTLS unless ``smtp_begins_encrypted``."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.tls = tls
+        self.smtp_begins_encrypted = False
+        self.has_starttls = tls is not None
+        self.passwords_in_the_clear = 0
         self.imap_port = self.smtp_port = 0
         self.password = PASSWORD
         self.box: list[Stored] = []
@@ -113,8 +119,9 @@ class MailService:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
-        imap = await asyncio.start_server(self._serve_imap, "127.0.0.1", 0, limit=1 << 20)
-        smtp = await asyncio.start_server(self._serve_smtp, "127.0.0.1", 0, limit=1 << 20)
+        imap = await asyncio.start_server(self._serve_imap, "127.0.0.1", 0, limit=1 << 20, ssl=self.tls)
+        smtp_tls = self.tls if self.smtp_begins_encrypted else None
+        smtp = await asyncio.start_server(self._serve_smtp, "127.0.0.1", 0, limit=1 << 20, ssl=smtp_tls)
         self.imap_port = imap.sockets[0].getsockname()[1]
         self.smtp_port = smtp.sockets[0].getsockname()[1]
         try:
@@ -136,12 +143,13 @@ class MailService:
         self._writers.add(writer)
         try:
             await run()
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
             pass  # the client went away
         finally:
             writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
+            with suppress(ConnectionError, ssl.SSLError, TimeoutError):
+                # After a handshake that the client broke off, asyncio would wait for ever.
+                await asyncio.wait_for(writer.wait_closed(), 1)
             self._writers.discard(writer)
 
     def mark_read(self, stored: Stored) -> None:
@@ -300,8 +308,14 @@ class _Smtp:
         while line := (await self._reader.readline()).decode().strip():
             word = line.split(" ")[0].upper()
             if word == "EHLO":
-                await self._say("250-mail\r\n250 AUTH PLAIN")
+                offered = "250-STARTTLS\r\n" if self._service.has_starttls else ""
+                await self._say(f"250-mail\r\n{offered}250 AUTH PLAIN")
+            elif word == "STARTTLS":
+                await self._say("220 go on")
+                if not await self._encrypt():
+                    return
             elif word == "AUTH":
+                self._service.passwords_in_the_clear += self._writer.get_extra_info("cipher") is None
                 is_right = self._service.password == PASSWORD
                 await self._say("235 welcome" if is_right else "535 wrong password")
             elif word == "DATA":
@@ -313,6 +327,16 @@ class _Smtp:
                 return
             else:
                 await self._say("250 fine")
+
+    async def _encrypt(self) -> bool:
+        # Not by the writer's own method: if the client refuses, it leaves the writer without a transport.
+        assert self._service.tls is not None
+        plain, loop = self._writer.transport, asyncio.get_running_loop()
+        protocol: Any = plain.get_protocol()
+        found = await loop.start_tls(plain, protocol, self._service.tls, server_side=True)
+        if found is not None:
+            self._writer = StreamWriter(found, protocol, self._reader, loop)
+        return found is not None
 
     async def _take(self) -> bool:
         lines = []

@@ -23,7 +23,7 @@ from imap_tools import (
 )
 
 from everturn.domain.errors import PlatformBusy, PlatformRefused
-from everturn.gateway.mail.network import PublicMailBox
+from everturn.gateway.mail.network import PublicMailBox, bad_certificate
 from everturn.gateway.mail.settings import MailSettings
 
 _TIMEOUT_S: Final = 30.0
@@ -58,7 +58,10 @@ class Mailbox:
             except MailboxFolderSelectError as error:
                 raise PlatformRefused(f"There is no folder {self._settings.folder!r}.") from error
             except (imaplib.IMAP4.error, OSError) as error:
-                raise PlatformBusy(f"{self._settings.imap_host} cannot be used: {error}") from error
+                host = self._settings.imap_host
+                raise (
+                    bad_certificate(host, error) or PlatformBusy(f"{host} cannot be used: {error}")
+                ) from error
             finally:
                 if self._is_closed:  # meanwhile; close() found nothing to close
                     self._shut()

@@ -29,6 +29,19 @@ def connect_public(host: str, port: int, timeout_s: float) -> socket.socket:
     return socket.create_connection((addresses[-1], port), timeout_s)
 
 
+def bad_certificate(host: str, error: BaseException) -> PlatformRefused | None:
+    """The reason for people if the server's certificate is why it cannot be used."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, ssl.SSLCertVerificationError):
+        found = found.__cause__ or found.__context__
+    if found is None:
+        return None
+    reason = found.verify_message.removesuffix(".")
+    refused = PlatformRefused(f"{host} has no valid certificate: {reason}. The password was not sent.")
+    refused.hint = "Correct the name of the server, or its certificate."
+    return refused
+
+
 class PublicMailBox(MailBox):
     """A mailbox at a public address."""
 

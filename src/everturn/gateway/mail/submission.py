@@ -11,7 +11,7 @@ import aiosmtplib
 import anyio.to_thread
 
 from everturn.domain.errors import PlatformBusy, PlatformRefused
-from everturn.gateway.mail.network import connect_public
+from everturn.gateway.mail.network import bad_certificate, connect_public
 from everturn.gateway.mail.settings import MailSettings
 
 _TIMEOUT_S: Final = 25.0
@@ -64,7 +64,11 @@ async def connect(
             is_final = is_login_final and error.code >= 500
             raise (PlatformRefused(message) if is_final else PlatformBusy(message)) from error
         except (aiosmtplib.SMTPException, OSError) as error:
-            raise PlatformBusy(f"{settings.smtp_host} cannot be used: {error}") from error
+            refused = bad_certificate(settings.smtp_host, error)
+            if refused is not None and is_login_final:
+                raise refused from error
+            reason = refused.message if refused else f"{settings.smtp_host} cannot be used: {error}"
+            raise PlatformBusy(reason) from error  # a mail waits until that is mended
         yield client
     finally:
         client.close()
