@@ -28,7 +28,7 @@ _log = logging.getLogger("everturn.delivery")
 _FETCHES_MAX = 3
 _NAME_CHARS_MAX = 200
 _CHATS_KEPT_MAX = 10_000
-_LATE = "(This message arrived late: it was written before the one above.)"
+LATE = "(This message arrived late: it was written before the one above.)"
 _STEERED = "*Added to the answer that is being written.*"
 _QUEUED = "*Queued: it is answered next.*"
 _EDIT = "Edits are not seen; send it again as a new message."
@@ -154,7 +154,7 @@ class Intake:
         await self._inbox.refuse(received.id, refusal, turn_id=turn_id)
 
     async def _submission(self, received: Received, update: Update, when_busy: WhenBusy) -> Submission:
-        text = f"{_LATE}\n{update.text}" if received.is_late else update.text
+        text = f"{LATE}\n{update.text}" if received.is_late else update.text
         attachments = []
         for file in update.files:
             stored = await self._fetch(received.chat, file)

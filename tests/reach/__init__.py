@@ -1,0 +1,1 @@
+"""All platforms at once under kills: ``python -m tests.reach``."""
