@@ -115,9 +115,13 @@ class Slack(slack_service.SlackService):
         return [one["text"] for one in self.posted if one["channel"] == f"D{chat}"]
 
     def acknowledge(self, envelope_id: str) -> None:
-        is_forgotten = self._faults.pick(self.name, "forgets an acknowledgement")
-        if not self._killer.strikes(Strike.ACKNOWLEDGEMENT) and not is_forgotten:
-            super().acknowledge(envelope_id)
+        if self._killer.strikes(Strike.ACKNOWLEDGEMENT):
+            return
+        sent = next((one for one in self.envelopes if one["envelope_id"] == envelope_id), None)
+        super().acknowledge(envelope_id)
+        forgotten = self._faults.pick(self.name, "forgets an acknowledgement")
+        if sent is not None and forgotten:
+            self.emit(sent["type"], sent["payload"])
 
     def post(self, sent: dict[str, Any]) -> dict[str, Any]:
         taken = super().post(sent)
