@@ -31,7 +31,8 @@ _SEEN_MAX = 200  # chats whose history is read at the start of a connection
 
 
 class AccountService:
-    """``admit`` decides about the sender of an update that comes in, ``role_now`` when it is used (F05)."""
+    """Receives, sends and answers for one account. ``admit`` decides whether the sender of an update may talk
+    to the account; ``role_now`` decides again when the update is used (F05)."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class AccountService:
         try:
             await self._services.store.delivery.leases.release(lease)
         except (LeaseLost, Retry) as error:
-            # Another worker has it, or the store is away: then it ends with this worker.
+            # Another worker has the lease, or the store is away: the lease ends when this worker does.
             _log.info("account %s: the lease was not released: %s", self.account, error)
 
     async def _receive(self) -> None:
@@ -133,7 +134,7 @@ class AccountService:
                 await self._platform.receive(self.deliver)
                 _log.warning("account %s: the platform stopped delivering", self.account)
             except Exception as error:  # the platform's own code
-                # Its trace once: the same error comes again and again.
+                # Log its trace once: the same error may repeat for hours.
                 has_trace = self._note_error(error) and is_unexpected(error)
                 _log.warning("account %s: receiving: %r", self.account, error, exc_info=has_trace)
             finally:
@@ -168,14 +169,14 @@ class AccountService:
             await self._services.clock.sleep(self._settings.wake_s)
 
     def _note_error(self, error: Exception) -> bool:
-        """True if the last error was another one."""
+        """Remember the error; return True if it differs from the last one."""
         before, self.last_error = self.last_error, redacted(str(error)) or type(error).__name__
         self.last_error_at = self._services.clock.now_ms()
         return self.last_error != before
 
 
 def _storable(update: Update) -> Update:
-    """Without halves of characters in the words that people choose. No store takes them, and the platform
+    """The update without lone surrogates in the words that people choose. No store takes them: the platform
     would deliver the update again and again, and nothing after it."""
     files = tuple(msgspec.structs.replace(file, name=_clean(file.name)) for file in update.files)
     return msgspec.structs.replace(

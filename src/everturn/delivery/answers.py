@@ -23,7 +23,7 @@ class Answers:
         self._by = f"chat:{context.platform.name}"
 
     async def press(self, received: Received, update: Update) -> str:
-        """Take the press of a button; what the chat is told about it, if anything."""
+        """Take the press of a button as an answer; return what to tell the chat, if anything."""
         if update.role is not SenderRole.OWNER:  # guard: f04
             return OWNER_ONLY
         word, _, rest = update.press.partition(":")
@@ -55,7 +55,8 @@ class Answers:
         return await self._answer(received, found[0], decision.value, is_named=bool(code))
 
     async def take_words(self, received: Received, update: Update) -> str | None:
-        """If the agent has asked in this chat, the message is the answer; the id of the turn that gets it."""
+        """Take the message as the answer if the agent has asked in this chat; return the id of the turn that
+        gets it."""
         is_own = update.role is SenderRole.OWNER and not update.forwarded_from
         if not is_own or update.files or not update.text.strip():
             return None
@@ -104,6 +105,6 @@ def _read_choice(choices: Sequence[str], text: str) -> str:
 
 
 def read_number(text: str) -> int | None:
-    """A number that a person may have typed. Python raises an error for one of thousands of digits."""
+    """The number that a person typed, or None. Python refuses to parse one of thousands of digits."""
     is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
     return int(text) if is_number else None

@@ -1,4 +1,4 @@
-"""Makes received updates turns, those of one chat in their order, chats beside each other."""
+"""Makes turns of received updates: in order within a chat, different chats in parallel."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Intake:
         self._answers = Answers(context)
         self._commands = Commands(context, self._answers)
         self._told_queued: dict[str, str] = {}  # by chat: the turn that its messages wait for
-        self._busy: set[str] = set()  # chats whose message is being made a turn
+        self._busy: set[str] = set()  # chats of which a message is being made into a turn
         self.bell = Bell(context.clock)
 
     async def run(self) -> None:
@@ -82,7 +82,8 @@ class Intake:
             self._busy.discard(received.chat.id)
 
     async def settle(self, received: Received) -> None:
-        """Make the update a turn, or refuse it and say why. Raises Retry if the store cannot write now."""
+        """Make the update into a turn, or refuse it and say why. Raises Retry if the store cannot write
+        now."""
         update = received.update
         if update is None:
             return
@@ -136,7 +137,8 @@ class Intake:
             await self._tell_queued(received, settled.behind)
 
     async def _tell_queued(self, received: Received, behind: str) -> None:
-        """Once for all messages that wait for the same turn. A restart may say it once more."""
+        """Say once that messages wait for this turn, however many they are. After a restart it may be said
+        again."""
         chat_id = received.chat.id
         if self._told_queued.get(chat_id) == behind:
             return
@@ -148,7 +150,8 @@ class Intake:
     async def _refuse(
         self, received: Received, refusal: Refusal, told: str = "", turn_id: str | None = None
     ) -> None:
-        # First the words: a crash between the two repeats them, and the outbox knows them by their key.
+        # Send the words first: after a crash between the two they are sent again, and the outbox recognises
+        # them by their key.
         if told:
             await self._tell(received, told)
         await self._inbox.refuse(received.id, refusal, turn_id=turn_id)
@@ -174,14 +177,15 @@ class Intake:
         )
 
     async def _fetch(self, chat: Chat, file: RemoteFile) -> File | str:
-        """Fetch a file of an update into the store; in words why not, if the platform does not give it."""
+        """Fetch a file of an update into the store. If the platform does not provide it, return the
+        reason."""
         failure: Exception | None = None
         with tempfile.TemporaryDirectory(prefix="everturn-fetch-") as folder:
             target = Path(folder, "file")
             for attempt in range(_FETCHES_MAX):
                 failure = await self._try_fetch(file, target)
                 if failure is None:
-                    # As with uploads: neither the name nor the type is taken as the sender says it.
+                    # As with uploads, the name and type that the sender gave are not trusted.
                     name, media_type = describe_file(file.name, await _head(target))
                     return await self._context.services.store.files.put(chat.owner, name, media_type, target)
                 if isinstance(failure, Refused):

@@ -1,8 +1,8 @@
 """Live messages: while a turn runs, its chat has one message that shows what is done and written.
 
-It is never needed: the answer is recorded and sent whether or not the message arrived. The message itself
-is sent like any other and says nothing of the answer; only its edits do, and they are kept nowhere. Every
-edit ends with a line that says that the turn goes on, so that a half answer never looks like a whole one.
+It is never needed: the answer is recorded and sent whether or not the message arrived. The message itself is
+sent like any other and says nothing of the answer; only its edits do, and they are not stored. Every edit
+ends with a line that says that the turn goes on, so that a partial answer never looks complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("everturn.delivery")
 
 
 class LiveMessages:
-    """Of one account, while this worker has its lease."""
+    """The live messages of one account, while this worker has its lease."""
 
     def __init__(self, context: AccountContext, lease: AccountLease) -> None:
         self._context = context
@@ -97,7 +97,7 @@ class _LiveMessage:
             group.cancel_scope.cancel()
 
     async def _read(self, scope: anyio.CancelScope) -> None:
-        """Follow the turn until it ends or waits, then end the whole."""
+        """Follow the turn until it ends or waits, then stop editing."""
         one, journal = self._underway, self._context.services.store.journal
         follow = journal.follow(one.chat.owner, one.session_id, one.first_position - 1)
         async with aclosing(follow) as batches:
@@ -105,7 +105,7 @@ class _LiveMessage:
                 payloads = [event.payload for event in batch if event.turn_id == one.turn_id]
                 for payload in payloads:
                     self._progress.take(payload)
-                # Its last event: an earlier wait or interruption that is over is no end.
+                # Only the last event counts: an earlier wait or interruption may be over.
                 if payloads and isinstance(payloads[-1], _ENDS):
                     break
         scope.cancel()
@@ -127,7 +127,7 @@ class _LiveMessage:
             shown = text
 
     async def _edit(self, text: str) -> bool:
-        """False if there must be no further edit."""
+        """Edit the message; return False if no further edit is allowed."""
         context, chat = self._context, self._underway.chat
         # Under the lock: once the answer is recorded, its sender may be the next to change the message.
         if not await context.delivery.outbox.is_underway(self._lease, self._underway):
@@ -149,7 +149,7 @@ class _LiveMessage:
 
 
 class Progress:
-    """What a turn has done so far, for people."""
+    """What a turn has done so far, in words."""
 
     def __init__(self) -> None:
         self._written = ""  # of the present model call, or of the last one that wrote something

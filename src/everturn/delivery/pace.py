@@ -29,7 +29,7 @@ class Pace:
         self._left -= 1
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for so long: the platform asked for it."""
+        """Send nothing for this long, because the platform asked for it."""
         self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
 
     def wait_s(self) -> float:

@@ -40,7 +40,7 @@ class Questions:
         await run_when_rung(self.bell, self.record_due, poll_s=poll_s, account=self._context.account)
 
     async def record_due(self) -> int:
-        """Ask what is to be asked, and show what was answered; how many messages that is."""
+        """Record the questions and answers that are due; return how many messages that makes."""
         count = 0
         for due in await self._outbox.asks_due(self._context.account, limit=_BATCH_MAX):
             count += await self._ask(due)
@@ -163,8 +163,8 @@ def press_data(ask: Ask, at: int) -> str:
 
 
 def code_of(ask: Ask) -> str:
-    """By which the ask is named in a command. Not its place in a list, which could change under the
-    person's hands."""
+    """The code that names the ask in a command. Not its place in a list, which could change before the person
+    answers."""
     return ask.id[-_CODE_CHARS:].lower()
 
 

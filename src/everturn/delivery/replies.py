@@ -33,7 +33,7 @@ class Replies:
         await run_when_rung(self.bell, self.record_due, poll_s=poll_s, account=self._account)
 
     async def record_due(self) -> int:
-        """Record the replies that are due; how many were recorded now."""
+        """Record the replies that are due; return how many were recorded now."""
         count = 0
         for due in await self._outbox.replies_due(self._account, limit=_BATCH_MAX):
             parts = [*self._render(reply_text(due)), *await self._files.parts(due)]
@@ -52,8 +52,8 @@ class Replies:
         return list(render_parts(self._context.platform, markdown))
 
     def _replace_live(self, due: ReplyDue, parts: list[NewPart]) -> list[NewPart]:
-        """Edit the answer's first part into the message that showed the turn. If that is not the chat's last
-        one, the answer comes below it: nobody looks for a change further up."""
+        """Edit the answer's first part into the message that showed the turn. If other messages came after
+        it, the answer comes below them: people do not look for changes further up."""
         if due.live_id is None:
             return parts
         if due.is_live_last or not parts:

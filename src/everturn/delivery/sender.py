@@ -42,7 +42,7 @@ class Sender:
         self._pace = context.pace
         self._live = context.live
         self._sending: set[str] = set()  # ids of parts
-        self._may_hold_more = False  # the outcome of a claim is unknown: parts may be ours that no task sends
+        self._may_hold_more = False  # a claim had an unknown outcome: we may hold parts that no task sends
         self._bell = context.outgoing
 
     async def run(self) -> None:
@@ -58,12 +58,12 @@ class Sender:
                     await self._bell.wait(min(self._settings.poll_s, self._pace.wait_s() or 60.0))
 
     async def send_due(self, group: anyio.abc.TaskGroup) -> int:
-        """Start sending what can be sent now; how many parts that is."""
+        """Start sending what can be sent now; return the number of parts."""
         await self._outbox.settle_unknown(self._lease, self._when_unknown())
         if self._may_hold_more:
             await self._outbox.put_back_unsent(self._lease, self._sending)
             self._may_hold_more = False
-        # Claimed is as good as sent if this process dies now: so no more are claimed than may leave at once.
+        # If this process dies, a claimed part has an unknown outcome: claim only what may leave at once.
         free = min(self._settings.sends_at_once_max - len(self._sending), self._pace.allowed())
         parts = await self._claim(free) if free > 0 else []
         for part in parts:
@@ -83,8 +83,8 @@ class Sender:
         return WhenUnknown.RESEND if self._platform.promises.deduplicates else self._settings.when_unknown
 
     async def _send(self, part: OutgoingPart) -> None:
-        # Stopping waits for a send that has begun, which has a time limit of its own: cancelled, it would be
-        # unknown and arrive twice.
+        # Stopping waits for a send that has begun, which has its own time limit. A cancelled one would have
+        # an unknown outcome and could arrive twice.
         with anyio.CancelScope(shield=True):
             try:
                 await self._send_part(part)

@@ -29,7 +29,7 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     when_unknown: WhenUnknown = WhenUnknown.REPEAT  # where the platform does not deduplicate
     age_max_s: float = AGE_MAX_S  # after this, what could not be sent is undelivered
     file_bytes_max: int = 50_000_000  # of one file of a message
-    live: bool = False  # show in one message that is edited what a turn does
+    live: bool = False  # show what a turn does, in one message that is edited
     live_after_s: float = 2.0  # a turn that takes longer is shown
     live_look_s: float = 1.0  # how often to look for turns to show
     live_spacing_s: float = 3.0  # the least time between two edits of a chat
@@ -42,6 +42,6 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout_s: float = 30.0
     fetch_timeout_s: float = 120.0
     sends_at_once_max: int = 16
-    chats_at_once_max: int = 16  # whose messages are made turns beside each other
+    chats_at_once_max: int = 16  # whose messages are made into turns in parallel
     retry_first_s: float = 1.0
     retry_longest_s: float = 300.0

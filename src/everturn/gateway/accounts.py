@@ -200,8 +200,8 @@ class GatewayAccounts:
             self._group.start_soon(running.run, name=f"account {name}")
 
     async def _write_health(self) -> None:
-        """Let other servers know about the accounts that are served here, when something has changed. Now and
-        then also when nothing has: so they know how old it is, should this server stop."""
+        """Let other servers know about the accounts that are served here, when something has changed. Also at
+        intervals when nothing has, so that they notice if this server stops."""
         now = self._book.clock.now_ms()
         for name, running in list(self._running.items()):
             health = msgspec.structs.replace(running.health(), strangers=0)

@@ -69,7 +69,7 @@ class PlatformKind(msgspec.Struct, frozen=True):
         self, before: AccountSetup, after: AccountSetup, secrets: Mapping[str, str | None]
     ) -> None:
         """Raises Invalid if the change sends the account's secrets elsewhere and does not give them again:
-        who can change an account may not thereby read its secrets."""
+        the right to change an account is not the right to read its secrets."""
         old, new = before.options, after.options
         for key in sorted(old.keys() | new.keys()):
             if old.get(key) == new.get(key) or (self.sent_to is not None and key not in self.sent_to):
@@ -134,7 +134,7 @@ def platform_names() -> tuple[str, ...]:
 
 def find_platform(name: str) -> PlatformKind:
     """Raises Invalid if there is no such platform, or if a library that it needs is not installed."""
-    # ``Any``: a module is typed by nothing.
+    # ``Any``: what a module holds is known only once it is imported.
     found: Any = _import(name, _places())
     try:
         return PlatformKind(

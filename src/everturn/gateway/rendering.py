@@ -12,7 +12,7 @@ from everturn.gateway.blocks import Block, Run, parse_blocks
 from everturn.gateway.dialects import Dialect, write_block
 
 LIMIT_MIN: Final = 200  # of one message; every platform allows far more
-# Where a text may be cut, best first, and how far back from the limit it is worth to look.
+# Where a text may be cut, best first, and how far back from the limit to look for such a place.
 _CUTS: Final = (("\n", 0.5), (". ", 0.5), ("! ", 0.5), ("? ", 0.5), ("; ", 0.7), (" ", 0.5))
 _JOINER: Final = "‍"
 

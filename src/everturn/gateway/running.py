@@ -21,7 +21,7 @@ from everturn.gateway.book import AccountBook, WantedAccount
 from everturn.gateway.platforms import PlatformKind, refuse_missing_secrets, secrets_of
 
 _log = logging.getLogger("everturn.gateway")
-_STEADY_MS: Final = 10_000  # receiving for so long after an error means that it is over
+_STEADY_MS: Final = 10_000  # after receiving for this long, an earlier error counts as over
 _IDENTIFY_S: Final = 30.0
 
 

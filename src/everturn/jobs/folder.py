@@ -62,7 +62,7 @@ class JobFolder:
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two that look do not meet
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two processes that look at once do not collide
         except OSError as error:
             if error.errno != errno.EWOULDBLOCK:
                 raise

@@ -301,7 +301,8 @@ class Jobs:
         )
 
     def _sweep(self, known: set[str]) -> None:
-        """Stop jobs without a row, because their session was deleted; delete the folders of those over."""
+        """Stop jobs without a row, because their session was deleted; delete the folders of jobs that are
+        over."""
         now = self._clock.now_ms() / 1000
         for path in self._services.folder.glob("job_*"):
             try:

@@ -47,7 +47,7 @@ class Output:
         self.error = ""
 
     def add(self, data: bytes) -> None:
-        """Keep more output. A full disk ends the keeping, not the job: ``error`` says why."""
+        """Store more output. A full disk ends the storing, not the job: ``error`` says why."""
         if self.error:
             return
         try:
@@ -67,7 +67,7 @@ class Output:
             data = data[room:]
 
     def sync(self) -> None:
-        """Like ``add``: what could not be made durable is said, and ends nothing."""
+        """Like ``add``: if the sync fails, ``error`` says so and the job goes on."""
         if self._is_synced or self.error:
             return
         try:

@@ -1,7 +1,8 @@
 """What is due later: rules become times, and times become turns.
 
-Imports domain; the engine is given. Called by app and web. Start with ``times``, which calculates when a rule
-is due, and ``plan``, which decides what becomes of due times; ``runner`` has it done.
+Imports domain; the engine arrives as a contract. Called by app and web. Start with ``times``, which
+calculates when a rule is due, and ``plan``, which decides what becomes of due times; ``runner`` carries that
+out.
 """
 
 from __future__ import annotations

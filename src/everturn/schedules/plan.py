@@ -1,4 +1,4 @@
-"""What shall become of a schedule's due times. Pure: the store carries it out in one transaction."""
+"""Decides the fate of a schedule's due times. Pure: the store carries it out in one transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from everturn.domain.schedules import (
 )
 from everturn.schedules.times import latest_times, next_time
 
-# The newest due time counts as on time until this age: a restart or a busy machine is no miss.
+# The newest due time counts as on time until this age: a restart or a busy machine causes no miss.
 LATE_AFTER_MS = 5 * 60_000
 # More due times than this are one row with the first of them, not a row each.
 ROWS_MAX = 200
@@ -33,7 +33,7 @@ def plan_due(schedule: Schedule, now_ms: int) -> DuePlan:
     first = schedule.due_at
     if first is None or first > now_ms:
         return DuePlan(schedule, (), next_due_at)
-    # At least the time it was due: the rules of its zone may be others since.
+    # At least the time that was stored: the rules of its zone may have changed since.
     times = latest_times(timing, first, now_ms, ROWS_MAX) or [first]
     planned = _plan_waiting(times) if schedule.is_waiting else _plan(schedule, times, now_ms)
     if times[0] > first:
@@ -42,7 +42,7 @@ def plan_due(schedule: Schedule, now_ms: int) -> DuePlan:
 
 
 def _plan_waiting(times: list[int]) -> list[PlannedTime]:
-    """Of the times that came while the run before was going, the newest runs now."""
+    """Of the times that came during the run before, the newest runs now."""
     earlier = [PlannedTime(time, Fate.SKIPPED, _ONE_WAITS) for time in times[:-1]]
     return [*earlier, PlannedTime(times[-1], Fate.RAN, _WAITED)]
 

@@ -54,7 +54,7 @@ class ScheduleRunner:
             except Retry as error:
                 _log.warning("schedules wait: %s", error)
             except EverturnError:
-                # The task must live: later times would be missed without a word.
+                # The task must go on: without it later times would be missed silently.
                 _log.exception("schedules wait")
             await self._clock.sleep(wait_s)
 
@@ -68,7 +68,7 @@ class ScheduleRunner:
         if next_look is None:
             return LOOK_S_MAX
         wait_s = (next_look - self._clock.now_ms()) / 1000
-        # What is due already could not be settled: it is not tried again at once.
+        # What is already due could not be settled: wait before the next try.
         return LOOK_S_MAX if wait_s <= 0 else min(LOOK_S_MAX, wait_s)
 
     async def _settle_batch(self) -> int:

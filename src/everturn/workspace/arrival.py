@@ -1,6 +1,6 @@
 """Brings a session's files to this machine, from the last checkpoint that was made on another one (E05).
 
-Until the end no row says that the files are here: after a crash the next one who needs them begins again.
+Until the end no row says that the files are here: after a crash the next caller that needs them begins again.
 """
 
 from __future__ import annotations

@@ -92,8 +92,7 @@ def save_index(path: Path, root: Folder) -> None:
 
 
 def distrust(folder: Folder) -> Folder:
-    """The same index with no stamp believed: every file is hashed once more, and stored only if it
-    differs."""
+    """The same index without its stamps: every file is hashed once more, and stored only if it differs."""
     return msgspec.structs.replace(
         folder,
         stamp=(),

@@ -212,7 +212,7 @@ class Recorder:
         )
 
     def _fetch(self, sha256: str) -> Iterator[bytes]:
-        """Damaged bytes are the trouble of one file: it is kept as it is, and named."""
+        """Damaged bytes concern one file only: it is kept as it is, and named."""
         try:
             yield from self._blobs.fetch(sha256)
         except (BlobMissing, BlobDamaged) as error:

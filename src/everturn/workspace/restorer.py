@@ -220,7 +220,7 @@ class Restorer:
         try:
             brought = await self._recorder.bring(session, folder, copy, known=known)
         except (BlobMissing, BlobDamaged, TreeUnreadable) as error:
-            # Nothing can be done about it, and the session must not wait for it for ever.
+            # Nothing can restore them, and the session must not wait for ever.
             kept = RestoredFiles(kept=(KeptFile("", error.message),))
             return kept, None, HeldFiles(copy.present, Changes())
         held = HeldFiles(brought.after.tree, brought.rest) if brought.is_damaged else None

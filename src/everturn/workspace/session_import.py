@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 DIRECTORY_BYTES_MAX: Final = 32 << 20  # about 200,000 members
 JSON_BYTES_MAX: Final = 300_000_000
-UNPACKED_RATIO_MAX: Final = 100  # what is packed more tightly is a bomb
-UNPACKED_BYTES_FREE: Final = 10_000_000  # so much is not too large, however tightly it is packed
+UNPACKED_RATIO_MAX: Final = 100  # an archive that is packed more tightly counts as a bomb
+UNPACKED_BYTES_FREE: Final = 10_000_000  # up to this size, the ratio does not matter
 TREE_ENTRIES_MAX: Final = 500_000  # of one checkpoint
 TREE_BYTES_MAX: Final = 50_000_000_000  # that restoring one checkpoint writes
 DEPTH_MAX: Final = 200

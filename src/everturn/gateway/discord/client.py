@@ -24,7 +24,7 @@ class TokenRefused(PlatformRefused):
 
 
 class DiscordHttp(HTTPClient):
-    """Repeats a request after a 500 itself, which is safe: a message carries its nonce."""
+    """Repeats a request after a 500. That is safe, because a message carries its nonce."""
 
     def __init__(self, api_url: str) -> None:
         super().__init__(asyncio.get_running_loop())

@@ -78,7 +78,7 @@ class UpdateReader:
         self._account = account
         self._me = me
         self._mention = re.compile(rf"<@!?{me.id}>\s*")
-        # Of a deleted message Discord tells the id alone: these are the last ones.
+        # The newest updates: of a deleted message Discord sends only the id.
         self._seen: OrderedDict[str, Update] = OrderedDict()
 
     def read(self, event: str, data: object) -> Update | None:

@@ -94,7 +94,7 @@ class Mailbox:
                 raise PlatformBusy(f"The mail cannot be marked as read: {said!r}")
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the server says that something changed, at most so long. False: it cannot say that."""
+        """Wait until the server says that something changed, at most this long. False: it cannot say that."""
         if not self._has_idle:
             return False
         with self._in_use, self._opened.idle as idle:

@@ -90,7 +90,7 @@ def cut_signature(text: str) -> str:
 
 
 def _divider(lines: Sequence[str]) -> int | None:
-    """Where the head of the answered mail begins that Outlook writes into the text."""
+    """Where the header lines begin that Outlook writes above the answered mail."""
     for at, line in enumerate(lines):
         if _DIVIDER.match(line.strip()):
             return at

@@ -81,7 +81,7 @@ async def _checked_socket(settings: MailSettings, *, is_final: bool) -> socket.s
     except PlatformRefused as error:
         if is_final:
             raise
-        raise PlatformBusy(error.message) from error  # a mail waits until the setting is mended
+        raise PlatformBusy(error.message) from error  # a mail waits until the setting is corrected
     except OSError as error:
         raise PlatformBusy(f"{host} cannot be used: {error}") from error
     found.setblocking(False)

@@ -44,7 +44,7 @@ _TOKEN_ERRORS: Final = (
     "token_revoked",
 )
 _BUSY_ERRORS: Final = ("ratelimited", "rate_limited", "request_timeout", "service_unavailable")
-# After these Slack says itself that the message may have been posted.
+# With these errors, Slack itself says that the message may have been posted.
 _UNKNOWN_ERRORS: Final = ("fatal_error", "internal_error")
 
 _log = logging.getLogger("everturn.gateway.slack")

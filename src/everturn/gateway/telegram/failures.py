@@ -40,7 +40,7 @@ def translate_errors(*, is_harmless_twice: bool) -> Iterator[None]:
         message = f"Telegram asks to wait {error.retry_after} s."
         raise PlatformBusy(message, after_s=error.retry_after) from None
     except (TelegramUnauthorizedError, TelegramNotFound) as error:
-        # Of an unknown chat it says 400. 404 is what it says of a token with no bot.
+        # Telegram answers 400 for an unknown chat; 404 means that no bot has this token.
         message = f"Telegram does not accept the bot's token: {_reason(error)}."
         raise TokenRefused(message, hint="Ask @BotFather for a new token and store it.") from None
     except TelegramConflictError:
