@@ -37,7 +37,7 @@ from everturn.web.api.openai import OpenAiApi
 from everturn.web.api.policy import PolicyApi
 from everturn.web.api.restore import RestoreApi
 from everturn.web.api.schedules import SchedulesApi
-from everturn.web.api.server import ServerApi
+from everturn.web.api.server import ServerApi, ServerParts
 from everturn.web.api.sessions import SessionsApi
 from everturn.web.api.settings import SettingsApi
 from everturn.web.api.streams import StreamsApi
@@ -88,13 +88,9 @@ def build_web(services: WebServices, settings: WebSettings, *, more: Iterable[An
     """
     parts = _Parts(services, settings)
     server = ServerApi(
-        services.engine,
-        services.store,
-        parts.streams,
-        parts.metrics,
+        ServerParts(services.engine, services.store, parts.streams, parts.metrics, services.gateway),
         lambda: described(web.table, settings.root),
         lambda: web.is_stopping,
-        services.gateway,
     )
     table = Table([*parts.session_endpoints(), *parts.settings_endpoints(), *server.endpoints(), *more])
     web = Web(

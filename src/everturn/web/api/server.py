@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -54,24 +55,24 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     commit_ms_p99: float | None
 
 
+@dataclass(frozen=True)
+class ServerParts:
+    """The parts whose health and figures the server reports."""
+
+    engine: Engine
+    store: Store
+    streams: Streams
+    metrics: Metrics
+    gateway: Gateway | None = None
+
+
 class ServerApi:
     """``describe`` makes the OpenAPI document of the whole table, when it is first asked for."""
 
     def __init__(
-        self,
-        engine: Engine,
-        store: Store,
-        streams: Streams,
-        metrics: Metrics,
-        describe: Callable[[], JsonObject],
-        is_stopping: Callable[[], bool],
-        gateway: Gateway | None = None,
+        self, parts: ServerParts, describe: Callable[[], JsonObject], is_stopping: Callable[[], bool]
     ) -> None:
-        self._gateway = gateway
-        self._engine = engine
-        self._store = store
-        self._streams = streams
-        self._metrics = metrics
+        self._parts = parts
         self._describe = describe
         self._is_stopping = is_stopping
         self._document: JsonObject | None = None
@@ -140,10 +141,10 @@ class ServerApi:
         if self._is_stopping():
             raise NotReady("The server is shutting down.", hint="Ask another one, or wait.")
         try:
-            await self._store.records.get("system", "ready", "ready")
+            await self._parts.store.records.get("system", "ready", "ready")
         except EverturnError as error:
             raise NotReady(f"The store does not answer: {error.message}", hint=error.hint) from error
-        trouble = self._store.trouble
+        trouble = self._parts.store.trouble
         if trouble is not None:
             raise NotReady(
                 f"Nothing can be stored: {trouble.message}", hint=trouble.hint, reason=trouble.code
@@ -151,22 +152,22 @@ class ServerApi:
         return Health("ready", __version__)
 
     async def figures(self, call: ApiCall[Nothing, Nothing]) -> ServerHealth:
-        counted = await self._store.upkeep.stats()
-        written = writer_figures(self._store.counts())
-        trouble = self._store.trouble
+        counted = await self._parts.store.upkeep.stats()
+        written = writer_figures(self._parts.store.counts())
+        trouble = self._parts.store.trouble
         return ServerHealth(
             status=self._status(),
             version=__version__,
             problem=trouble.message if trouble else "",
             hint=trouble.hint if trouble else "",
-            turns_running=self._engine.status()["running"],
+            turns_running=self._parts.engine.status()["running"],
             turns_resumed=counted["resumed"],
             turns_interrupted=counted["states"].get(TurnState.INTERRUPTED, 0),
             turns=counted["turns"],
             asks_open=counted["asks"],
             sessions=counted["sessions"],
             messages=counted["messages"],
-            streams_open=len(self._streams),
+            streams_open=len(self._parts.streams),
             commit_ms_p50=_milliseconds(written.get("commit_seconds_p50")),
             commit_ms_p99=_milliseconds(written.get("commit_seconds_p99")),
         )
@@ -174,24 +175,24 @@ class ServerApi:
     def _status(self) -> ServerStatus:
         if self._is_stopping():
             return ServerStatus.STOPPING
-        return ServerStatus.FAILING if self._store.trouble is not None else ServerStatus.READY
+        return ServerStatus.FAILING if self._parts.store.trouble is not None else ServerStatus.READY
 
     async def metrics(self, call: ApiCall[Nothing, Nothing]) -> Raw:
-        counts = self._store.counts()
+        counts = self._parts.store.counts()
         gauges: JsonObject = {
-            "streams": {"open": len(self._streams), "cut_off_total": self._streams.cut_off},
-            "engine": self._engine.status(),
+            "streams": {"open": len(self._parts.streams), "cut_off_total": self._parts.streams.cut_off},
+            "engine": self._parts.engine.status(),
             "store": {
-                **await self._store.upkeep.stats(),
+                **await self._parts.store.upkeep.stats(),
                 "events_total": counts.events,
-                "is_failing": self._store.trouble is not None,
+                "is_failing": self._parts.store.trouble is not None,
             },
             "writer": writer_figures(counts),
-            "delivery": msgspec.structs.asdict(await self._store.delivery.totals()),
+            "delivery": msgspec.structs.asdict(await self._parts.store.delivery.totals()),
         }
-        if self._gateway is not None:
-            gauges["gateway"] = self._gateway.status()
-        return Raw(self._metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
+        if self._parts.gateway is not None:
+            gauges["gateway"] = self._parts.gateway.status()
+        return Raw(self._parts.metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, call: ApiCall[Nothing, Nothing]) -> Raw:
         return Raw(msgspec.json.encode(self._describe_api()), "application/json")
