@@ -29,7 +29,7 @@ from everturn.domain.ids import Ids
 from everturn.domain.model import Abilities, Chunk, Finish, Model, ModelRequest, Models, TextChunk
 from everturn.domain.runtime import Runtime
 from everturn.domain.store_values import Submission
-from everturn.domain.turns import FinishReason
+from everturn.domain.turns import FinishReason, Usage
 from everturn.engine import Engine, EngineParts
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
@@ -211,6 +211,9 @@ class OneModel:
 
     async def get(self, name: str | None) -> Model:
         return self._model
+
+    async def cost(self, name: str, usage: Usage) -> float | None:
+        return None
 
 
 async def many_turns(report: Report, base: Path, turns: int, seconds: float) -> None:

@@ -29,7 +29,7 @@ from everturn.domain.model import Abilities, Chunk, Finish, ModelRequest, TextCh
 from everturn.domain.runtime import Runtime
 from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store_values import ImportedSession
-from everturn.domain.turns import FinishReason, Turn, TurnState
+from everturn.domain.turns import FinishReason, Turn, TurnState, Usage
 from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.store import open_store
 from everturn.testing import FakeToolbox
@@ -68,6 +68,9 @@ class PacedModels:
 
     async def get(self, name: str | None) -> PacedModel:
         return PacedModel()
+
+    async def cost(self, name: str, usage: Usage) -> float | None:
+        return None
 
 
 def run_server(folder: str, pipe: Connection, sessions: int, messages: int) -> None:

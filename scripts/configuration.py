@@ -38,7 +38,7 @@ ABOUT = {
     "files": "Files of sessions ([files](files.md)).",
     "memory": "What is remembered across sessions ([memory](memory.md)).",
     "delivery": "What is sent to messaging platforms ([gateway](gateway.md)).",
-    "budget": "The time zone that counts where none is named ([schedules](schedules.md)).",
+    "budget": "The time zone where none is named, and what guests may spend ([budgets](budgets.md)).",
     "jobs": "Commands in the background ([jobs](jobs.md)).",
 }
 NAMED = {

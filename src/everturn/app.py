@@ -104,7 +104,12 @@ async def open_app(
         engine = await stack.enter_async_context(
             Engine(
                 EngineParts(
-                    store, models, toolbox, memory.memory if config.memory.provider else None, recorder
+                    store,
+                    models,
+                    toolbox,
+                    memory.memory if config.memory.provider else None,
+                    recorder,
+                    config.budget.guest_budgets(),
                 ),
                 runtime,
                 engine_settings(config),

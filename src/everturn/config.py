@@ -21,13 +21,13 @@ from everturn.domain.errors import Invalid
 from everturn.domain.gateway import AccountSetup
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.settings import default_of, inner_struct, settings_of
+from everturn.engine.budget_settings import BudgetSettings
 from everturn.engine.settings import EngineSettings
 from everturn.gateway.settings import check_name, read_setup
 from everturn.jobs.settings import JobSettings
 from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
-from everturn.schedules.settings import BudgetSettings
 from everturn.store import StoreSettings, parse_address
 from everturn.tools.names import JOB_TOOL_NAMES, TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles

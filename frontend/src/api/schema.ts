@@ -191,12 +191,19 @@ export interface components {
             edited?: string | null;
             /** @default null */
             files?: components["schemas"]["FilesInDoubt"] | null;
+            /** @default null */
+            budget?: components["schemas"]["AskBudget"] | null;
+        };
+        /** AskBudget */
+        AskBudget: {
+            budget_id: string;
+            needed: number;
         };
         /**
          * AskTopic
          * @enum {unknown}
          */
-        AskTopic: "approval" | "doubt" | "instructions" | "limit" | "question" | "repeat";
+        AskTopic: "approval" | "budget" | "doubt" | "instructions" | "limit" | "question" | "repeat";
         /** Asks */
         Asks: {
             items: components["schemas"]["Ask"][];
@@ -248,6 +255,20 @@ export interface components {
          * @enum {unknown}
          */
         BarState: "abandoned" | "done" | "failed" | "running" | "unknown";
+        /** BudgetReached */
+        BudgetReached: {
+            /** @enum {unknown} */
+            kind: "budget.reached";
+            budget_id: string;
+            scope: string;
+            unit: string;
+            amount: number;
+            period_start: number;
+            /** @default null */
+            until?: number | null;
+            /** @default  */
+            subject?: string;
+        };
         /** Call */
         Call: {
             /** @enum {unknown} */
@@ -1039,7 +1060,7 @@ export interface components {
             position: number;
             turn_id: string | null;
             at: number;
-            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["FilesChanged"] | components["schemas"]["FilesRestored"] | components["schemas"]["FilesMoved"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["JobStarted"] | components["schemas"]["JobOutput"] | components["schemas"]["JobEnded"] | components["schemas"]["SessionChanged"] | components["schemas"]["ReplySent"] | components["schemas"]["ReplyUnknown"] | components["schemas"]["Snapshot"];
+            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["FilesChanged"] | components["schemas"]["FilesRestored"] | components["schemas"]["FilesMoved"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["BudgetReached"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["JobStarted"] | components["schemas"]["JobOutput"] | components["schemas"]["JobEnded"] | components["schemas"]["SessionChanged"] | components["schemas"]["ReplySent"] | components["schemas"]["ReplyUnknown"] | components["schemas"]["Snapshot"];
         };
         /** SessionNews */
         SessionNews: {

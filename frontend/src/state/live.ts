@@ -50,6 +50,8 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "job.ended": unchanged,
   "approval.requested": approvalRequested,
   "approval.resolved": approvalResolved,
+  // The question that comes with it is what is shown.
+  "budget.reached": unchanged,
   "question.asked": questionAsked,
   "question.answered": questionAnswered,
   "turn.waiting": (turn) => ({ ...turn, state: "waiting" }),

@@ -21,6 +21,7 @@ COMMANDS = {
     "models": ("models", "List, test and download models."),
     "gateway": ("gateway", "Set up and check accounts on messaging platforms."),
     "schedules": ("schedules", "List, make and run schedules."),
+    "budgets": ("budgets", "List, set and remove budgets."),
     "memory": ("memory", "View, edit and delete memory notes."),
     "export": ("export", "Export a session."),
     "import": ("session_import", "Import sessions."),

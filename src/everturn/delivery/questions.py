@@ -18,7 +18,7 @@ import msgspec
 from everturn.delivery.bell import Bell, run_when_rung
 from everturn.delivery.context import AccountContext
 from everturn.delivery.parts import render_parts
-from everturn.domain.asks import Ask, AskTopic, Decision, InstructionsAnswer, LimitAnswer
+from everturn.domain.asks import Ask, AskTopic, BudgetAnswer, Decision, InstructionsAnswer, LimitAnswer
 from everturn.domain.delivery import AnswerDue, AskDue, Button, NewPart
 from everturn.domain.errors import Refused
 from everturn.domain.store_values import FileKind
@@ -144,6 +144,8 @@ def answers_of(ask: Ask) -> list[tuple[str, str]]:
         return [("Allow once", Decision.ONCE.value), ("Deny", Decision.DENY.value)]
     if ask.topic in (AskTopic.LIMIT, AskTopic.REPEAT):
         return [("Continue", LimitAnswer.CONTINUE.value), ("Stop", LimitAnswer.STOP.value)]
+    if ask.topic is AskTopic.BUDGET:
+        return [(choice.capitalize(), choice) for choice in ask.choices]
     if ask.topic is AskTopic.INSTRUCTIONS:  # the text itself is shown in the browser only
         found = (InstructionsAnswer.LEAVE_OUT, InstructionsAnswer.NOT_NOW)
         return [(answer.value.capitalize(), answer.value) for answer in found]
@@ -184,6 +186,8 @@ def answered_line(ask: Ask) -> str:
         return f"*Not answered: the turn ended at {when}.*"
     if ask.answer == Decision.EXPIRED:
         return f"*Not answered in time ({when}).*"
+    if ask.answer == BudgetAnswer.RESUME:
+        return f"*The budget has room again: the turn went on at {when}.*"
     words = {Decision.DENY.value: "Denied"} if ask.topic is AskTopic.APPROVAL else {}
     default = "Allowed" if ask.topic is AskTopic.APPROVAL else f"Answered: {(ask.answer or '')[:200]}"
     by = ask.by or ""

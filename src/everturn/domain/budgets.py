@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from everturn.domain.errors import Refused
+from everturn.domain.errors import Invalid, Refused
 from everturn.domain.events import Payload
 from everturn.domain.timezones import find_zone
 from everturn.domain.turns import Usage, WriterPosition
@@ -308,3 +308,28 @@ class Budgets(Protocol):
     async def waiting(self) -> Sequence[WaitingTurn]:
         """The turns of all owners that wait because of a budget, longest waiting first."""
         ...
+
+
+def make_key(scope: BudgetScope, unit: Unit, subject: str = "") -> BudgetKey:
+    """Raises Invalid if the subject is missing, or given where there is none."""
+    if scope in WITH_SUBJECT and not subject:
+        raise Invalid(f"A budget of a {scope} needs its id.", hint=f"Say which {scope} it is about.")
+    if scope not in WITH_SUBJECT and subject:
+        raise Invalid(f"The budget of a {scope} is about no session or schedule.", hint="Leave the id out.")
+    return BudgetKey(scope, unit, subject)
+
+
+def make_limit(key: BudgetKey, amount: float, timezone: str) -> BudgetLimit:
+    """``amount``: dollars or tokens, as people write them. Raises Invalid."""
+    find_zone(timezone)
+    most = AMOUNT_MAX if key.unit is Unit.TOKENS else AMOUNT_MAX / MICROS
+    if not 0 <= amount <= most:  # also true for NaN
+        raise Invalid(f"{amount:g} is not a usable amount.", hint="Use 0 or more.")
+    if key.unit is Unit.TOKENS and amount != int(amount):
+        raise Invalid("A number of tokens has no fraction.", hint="Use a whole number.")
+    return BudgetLimit(key, int(amount) if key.unit is Unit.TOKENS else to_micros(amount), timezone)
+
+
+def shown_amount(unit: Unit, amount: int) -> float:
+    """Dollars or tokens, as people write them."""
+    return amount if unit is Unit.TOKENS else amount / MICROS

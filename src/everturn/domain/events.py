@@ -189,6 +189,19 @@ class QuestionAsked(Payload, frozen=True, tag="question.asked"):
     files: FilesInDoubt | None = None
 
 
+class BudgetReached(Payload, frozen=True, tag="budget.reached"):
+    """The turn waits: its next model call could cost more than a budget has left. ``amount``: of the budget,
+    in millionths of a dollar or in tokens. ``until``: when its period turns over by itself."""
+
+    budget_id: str
+    scope: str
+    unit: str
+    amount: int
+    period_start: int
+    until: int | None = None
+    subject: str = ""
+
+
 class QuestionAnswered(Payload, frozen=True, tag="question.answered"):
     ask_id: str
     answer: str
@@ -312,6 +325,7 @@ AnyPayload = Union[
     ApprovalRequested,
     ApprovalResolved,
     QuestionAsked,
+    BudgetReached,
     QuestionAnswered,
     TurnWaiting,
     TurnResumed,

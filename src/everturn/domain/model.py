@@ -117,3 +117,7 @@ class Models(Protocol):
     async def get(self, name: str | None) -> Model:
         """The model of this name, or the default. Raises ModelUnknown, ModelKeyMissing."""
         ...
+
+    async def cost(self, name: str, usage: Usage) -> float | None:
+        """What a call of this model with this usage costs, in dollars; None: its price is not known."""
+        ...

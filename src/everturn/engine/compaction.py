@@ -13,8 +13,9 @@ from everturn.domain.model import Model
 from everturn.domain.probe import Moment
 from everturn.domain.turns import Usage
 from everturn.engine.context import head_and_tail, since_summary, tokens_of
-from everturn.engine.model_call import ask_model, plain_request
+from everturn.engine.model_call import plain_request
 from everturn.engine.services import TurnServices
+from everturn.engine.spending import Spending, ask_within_budget
 from everturn.engine.turn_log import TurnLog
 
 _WINDOW_TOKENS_GUESS = 8_000  # for a model whose window is not known
@@ -61,20 +62,22 @@ def _may_cut(messages: Sequence[Message], index: int) -> bool:
 
 
 class Compactor:
-    def __init__(self, services: TurnServices) -> None:
+    def __init__(self, services: TurnServices, spending: Spending) -> None:
         self._services = services
+        self._spending = spending
 
     async def compact(
         self, log: TurnLog, turn_id: str, model: Model, history: Sequence[Message], *, focus: str = ""
     ) -> None:
-        """Summarise and journal the summary. Raises ModelTrouble or NothingToDo; nothing is lost then."""
+        """Summarise and journal the summary. Raises ModelTrouble, NothingToDo or BudgetReached; nothing is
+        lost then."""
         settings = self._services.settings
         window = model.abilities.context_tokens or _WINDOW_TOKENS_GUESS
         cut = split_history(history, round(window * settings.keep_recent), settings.keep_messages_min)
         if cut is None:
             raise NothingToDo("There is nothing to compact yet.", hint="Go on; it is short enough.")
         await log.append(ev.Progress("Summarising the conversation", 0, len(cut.old)))
-        text, usage = await self._summarise(model, cut.old, focus, turn_id)
+        text, usage = await self._summarise(model, cut.old, focus, log.progress.step)
         before = sum(map(tokens_of, since_summary(history)))
         summary = Summary(
             text=text,
@@ -96,22 +99,23 @@ class Compactor:
         await log.append(spent, ev.MessageAdded(message))
 
     async def _summarise(
-        self, model: Model, old: Sequence[Message], focus: str, subject: str
+        self, model: Model, old: Sequence[Message], focus: str, step: int
     ) -> tuple[str, Usage]:
         """Piece by piece where the old part itself is longer than the model's window."""
         settings = self._services.settings
         window = model.abilities.context_tokens or _WINDOW_TOKENS_GUESS
         spent = Usage()
         summary = ""
-        for piece in _pieces([_render(message) for message in old], chars_max=max(2_000, window * 2)):
+        pieces = _pieces([_render(message) for message in old], chars_max=max(2_000, window * 2))
+        for number, piece in enumerate(pieces, start=1):
             known = f"Summary so far:\n{summary}\n\nWhat came next:\n" if summary else ""
             wish = f"\n\nPay special attention to: {focus}" if focus else ""
             request = plain_request(
                 _SYSTEM, f"{known}{piece}{wish}\n\nSummarise.", settings.summary_tokens_max
             )
             await self._services.may_start()
-            summary, usage = await ask_model(
-                model, request, clock=self._services.clock, settings=settings, subject=subject
+            summary, usage = await ask_within_budget(
+                self._services, self._spending, model, request, step=step, name=f"summary:{number}"
             )
             spent = spent.plus(usage)
         return summary, spent

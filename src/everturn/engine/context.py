@@ -314,6 +314,11 @@ def estimate_tokens(prefix: Prefix, shown: Shown | None = None, continue_from: s
     return round(head / _CHARS_PER_TOKEN) + (shown.tokens if shown is not None else 0)
 
 
+def estimate_plain(request: ModelRequest) -> int:
+    """The same for a request without tools."""
+    return round(len(request.system) / _CHARS_PER_TOKEN) + sum(map(tokens_of, request.messages))
+
+
 def tokens_of(message: Message) -> int:
     parts = message.parts
     if len(parts) == 1 and type(parts[0]) is Text:

@@ -14,6 +14,7 @@ import anyio.abc
 import msgspec
 
 from everturn.domain.asks import Ask
+from everturn.domain.budgets import Budget, BudgetKey, BudgetLimit
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import Received
 from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, NothingToDo, Overloaded, Refused
@@ -48,6 +49,7 @@ from everturn.domain.working_copies import ASK, FileChoices
 from everturn.engine.agent_cache import AgentCache
 from everturn.engine.agents import Agents, WarmAgent
 from everturn.engine.arguments import find_misfit
+from everturn.engine.budget_watch import BudgetWatch
 from everturn.engine.calls import parse_arguments
 from everturn.engine.lease import lease_of
 from everturn.engine.loop import LoopResult
@@ -84,6 +86,7 @@ class Engine:
         self._memory = memory
         self._recorder = recorder
         self._lease = lease_of(store, clock, settings)
+        self._budgets = BudgetWatch(store, parts.guest_budgets)
         restorer = None if recorder is None else Restorer(store, recorder, self._folder_of, self._probe)
         self.moves = Moves(store, restorer)
         self.restorer = restorer
@@ -96,6 +99,7 @@ class Engine:
             self._probe,
             settings,
             self._lease,
+            self._budgets,
             memory,
             recorder,
             restorer,
@@ -119,6 +123,7 @@ class Engine:
         group = await self._exits.enter_async_context(anyio.create_task_group())
         self._exits.callback(group.cancel_scope.cancel)
         try:
+            await self._budgets.look()  # before the first turn is claimed
             await group.start(self._runner.run, name="runner")
             group.start_soon(self._maintenance.run, name="maintenance")
             group.start_soon(self._run_background, name="background")
@@ -274,6 +279,20 @@ class Engine:
         wrong = None if spec is None else find_misfit(spec.schema.parameters, given)
         if wrong is not None:
             raise Invalid(f"The arguments do not fit {ask.name}: {wrong}.", hint=_STILL_OPEN)
+
+    async def put_budget(self, owner: str, limit: BudgetLimit) -> Budget:
+        """Set a budget; it holds from the next model call on. See ``Budgets.put``."""
+        budget = await self.store.budgets.put(owner, limit)
+        await self._look_at_budgets()
+        return budget
+
+    async def remove_budget(self, owner: str, key: BudgetKey) -> None:
+        await self.store.budgets.remove(owner, key)
+        await self._look_at_budgets()
+
+    async def _look_at_budgets(self) -> None:
+        if await self._budgets.look():
+            self._runner.nudge()
 
     async def compact(
         self, owner: str, session_id: str, *, focus: str = "", request: Request = NO_REQUEST
@@ -445,7 +464,7 @@ class Engine:
         if not self._titler.wants_title(session):
             return
         model = await self._title_model(turn.owner, ended.model)
-        await self._titler.name(session, model, ended.messages)
+        await self._titler.name(session, turn, model, ended.messages)
 
     async def _title_model(self, owner: str, answered: str) -> Model:
         preferred = await read_preferences(self.store.records, owner)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from everturn.domain import events as ev
+from everturn.domain.budgets import BudgetReached
 from everturn.domain.errors import (
     DiskFull,
     DiskReadOnly,
@@ -45,6 +46,7 @@ from everturn.engine.resume import (
 )
 from everturn.engine.saved_files import tell_saved
 from everturn.engine.services import TurnServices
+from everturn.engine.spending import Spending, ask_about
 from everturn.engine.step import ModelSteps, model_chain
 from everturn.engine.turn_log import TurnLog
 from everturn.engine.turn_workspace import TurnWorkspace
@@ -79,6 +81,7 @@ class TurnLoop:
         self._log = log
         self._should_stop = should_stop
         self._files = TurnWorkspace(services, log, claim)
+        self.spending = Spending(services, claim.turn, claim.epoch)
         self._steps: ModelSteps | None = None
         self._history: Sequence[Message] = ()
         self._agent: BoundAgent | None = None
@@ -133,9 +136,8 @@ class TurnLoop:
         return None
 
     async def _answer_with(self, agent: BoundAgent) -> LoopResult:
-        session = self._claim.session
         self._history = await agent.history()
-        steps = ModelSteps(self._services, self._log, session, self._turn, agent, self._history)
+        steps = ModelSteps(self._services, self._log, self._claim, agent, self._history, self.spending)
         if self._services.recorder is not None:
             await tell_saved(self._services.store, self._log, self._claim)
         tainted = is_tainted(self._history)
@@ -156,7 +158,10 @@ class TurnLoop:
             case AbandonAttempt(step):
                 await steps.abandon_crashed(step)
             case CallModel(step):
-                failure = await steps.run(step)
+                try:
+                    failure = await steps.run(step)
+                except BudgetReached as reached:
+                    return await self._wait_for_budget(reached)
                 return await self._fail(failure) if failure is not None else None
             case RunCalls(wished):
                 return await self._run_calls(calls, wished)
@@ -248,6 +253,25 @@ class TurnLoop:
         await self._services.probe.reach(Moment.ASK_COMMITTED, self._turn.id)
         return LoopResult(turn)
 
+    async def _wait_for_budget(self, reached: BudgetReached) -> LoopResult:
+        """Wait as for a question. Readers are told once in each period of the budget."""
+        budget, limit = reached.budget, reached.budget.limit
+        ask = ask_about(self._services, self._turn, reached)
+        is_known = (budget.id, budget.period_start) in self._log.progress.budgets_reached
+        if not is_known:
+            await self._log.append(
+                ev.BudgetReached(
+                    budget.id,
+                    limit.key.scope,
+                    limit.key.unit,
+                    limit.amount,
+                    budget.period_start,
+                    reached.until,
+                    limit.key.subject,
+                )
+            )
+        return await self._wait([NewAsk(ask, ev.QuestionAsked(ask.id, ask.text, ask.choices, ask.topic))])
+
     async def _hand_over(self) -> LoopResult:
         await self._log.writer.quiet()
         return LoopResult(await self._services.store.turns.hand_over(self._turn.id, self._claim.epoch))
@@ -260,7 +284,10 @@ class TurnLoop:
         if any(message.role is Role.USER for message in done):
             return await self._answer()
         if not done:
-            failure = await self._summarise()
+            try:
+                failure = await self._summarise()
+            except BudgetReached as reached:
+                return await self._wait_for_budget(reached)
             if failure is not None:
                 return await self._fail(failure)
         ended = await self._complete()
@@ -274,7 +301,7 @@ class TurnLoop:
         history = await self._agents.history(self._claim.session, self._turn)
         try:
             model = await self._model()
-            await Compactor(self._services).compact(
+            await Compactor(self._services, self.spending).compact(
                 self._log, self._turn.id, model, history, focus=self._turn.private_note
             )
         except NothingToDo as error:

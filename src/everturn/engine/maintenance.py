@@ -16,9 +16,11 @@ _INDEX_BATCH = 2000
 
 
 class Maintenance:
-    def __init__(self, services: TurnServices, on_expired: Callable[[], None]) -> None:
+    """``nudge`` is called when turns can go on."""
+
+    def __init__(self, services: TurnServices, nudge: Callable[[], None]) -> None:
         self._services = services
-        self._on_expired = on_expired
+        self._nudge = nudge
         self.troubles: dict[str, str] = {}  # the newest error by task, for the status
 
     async def run(self) -> None:
@@ -26,6 +28,7 @@ class Maintenance:
         async with anyio.create_task_group() as group:
             group.start_soon(self._every, "index", settings.index_s, self._index, name="index")
             group.start_soon(self._every, "expire", settings.expire_s, self._expire, name="expire")
+            group.start_soon(self._every, "budgets", settings.budgets_s, self._budgets, name="budgets")
             group.start_soon(self._every, "prune", settings.prune_s, self._prune, name="prune")
             group.start_soon(self._every, "sweep", settings.sweep_s, self._sweep, name="sweep")
 
@@ -52,7 +55,11 @@ class Maintenance:
 
     async def _expire(self) -> None:
         if await self._services.store.asks.expire(self._services.clock.now_ms()):
-            self._on_expired()
+            self._nudge()
+
+    async def _budgets(self) -> None:
+        if await self._services.budgets.look():
+            self._nudge()
 
     async def _prune(self) -> None:
         grace_ms = round(self._services.settings.prune_grace_s * 1000)

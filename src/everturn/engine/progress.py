@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from everturn.domain import events as ev
-from everturn.domain.asks import AskTopic, LimitAnswer
+from everturn.domain.asks import AskTopic, BudgetAnswer, LimitAnswer
 from everturn.domain.messages import Role
 from everturn.domain.turns import ClaimReason, Usage
 
@@ -47,6 +47,7 @@ class TurnProgress:
         self.call_ids: set[str] = set()
         # Limits and answers.
         self.grants = 0
+        self.budgets_reached: set[tuple[str, int]] = set()  # of which periods of which budgets it was told
         self.is_stopped = False
         self.stopped_by = ""
         self.usage = Usage()
@@ -164,7 +165,13 @@ class TurnProgress:
         if payload.call_id is not None:
             self.asked.add(payload.call_id)
 
+    def _on_budget_reached(self, payload: ev.BudgetReached, at: int) -> None:
+        self.budgets_reached.add((payload.budget_id, payload.period_start))
+
     def _on_question_answered(self, payload: ev.QuestionAnswered, at: int) -> None:
+        if payload.topic == AskTopic.BUDGET and payload.answer == BudgetAnswer.STOP:
+            self.is_stopped = True
+            self.stopped_by = payload.by
         if payload.topic not in (AskTopic.LIMIT, AskTopic.REPEAT):
             return
         if payload.answer != LimitAnswer.CONTINUE:
@@ -191,5 +198,6 @@ _HANDLERS: dict[type, _Handler] = {
     ev.MessageAdded: TurnProgress._on_message_added,
     ev.ToolFinished: TurnProgress._on_tool_finished,
     ev.QuestionAsked: TurnProgress._on_question_asked,
+    ev.BudgetReached: TurnProgress._on_budget_reached,
     ev.QuestionAnswered: TurnProgress._on_question_answered,
 }

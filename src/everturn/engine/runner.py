@@ -369,9 +369,19 @@ class Runner:
                     if error is not raised and _unless_ours(raised):
                         _log.error("turn %s broke off", claim.turn.id, exc_info=raised)
             if result is None:
+                await self._settle_broken_off(running)
                 await self._release(running, writer, error or writer.failure)
             group.cancel_scope.cancel()
         return result
+
+    async def _settle_broken_off(self, running: RunningTurn) -> None:
+        """Count the model call that was cut short. If that fails, its whole reservation counts."""
+        with anyio.move_on_after(self._services.settings.drain_s):
+            try:
+                if running.loop is not None:
+                    await running.loop.spending.settle_broken_off()
+            except EverturnError as error:
+                _log.info("turn %s: its last model call is not settled: %s", running.id, error.message)
 
     async def _release(self, running: RunningTurn, writer: TurnWriter, error: Exception | None) -> None:
         """Release or end a turn whose loop has no result: the loop or its writer failed, or the worker stops.

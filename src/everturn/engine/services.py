@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from everturn.domain.budgets import BudgetLimit
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
 from everturn.domain.model import Models
 from everturn.domain.probe import Probe
 from everturn.domain.store import Store
 from everturn.domain.tool import Toolbox
+from everturn.engine.budget_watch import BudgetWatch
 from everturn.engine.lease import Lease
 from everturn.engine.preferences import read_preferences
 from everturn.engine.settings import EngineSettings
@@ -18,13 +20,15 @@ from everturn.workspace import Recorder, Restorer
 
 
 class EngineParts(msgspec.Struct, frozen=True):
-    """What an engine works with. ``recorder`` None: workspaces are not recorded."""
+    """What an engine works with. ``recorder`` None: workspaces are not recorded. ``guest_budgets``: of each
+    guest of the gateway who has none of their own."""
 
     store: Store
     models: Models
     toolbox: Toolbox
     memory: Memory | None = None
     recorder: Recorder | None = None
+    guest_budgets: tuple[BudgetLimit, ...] = ()
 
 
 class TurnServices(msgspec.Struct, frozen=True):
@@ -36,6 +40,7 @@ class TurnServices(msgspec.Struct, frozen=True):
     probe: Probe
     settings: EngineSettings
     lease: Lease
+    budgets: BudgetWatch
     memory: Memory | None = None
     recorder: Recorder | None = None  # None: workspaces are not recorded
     restorer: Restorer | None = None  # there if workspaces are recorded

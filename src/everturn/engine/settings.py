@@ -91,6 +91,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     lost_poll_s: float = 1.0
     index_s: float = 1.0
     expire_s: float = 5.0
+    budgets_s: float = 2.0
     prune_s: float = 60.0
     prune_grace_s: float = 3600.0
     sweep_s: float = 3600.0

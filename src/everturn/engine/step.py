@@ -27,6 +27,7 @@ from everturn.domain.model import (
 )
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
+from everturn.domain.store_values import Claim
 from everturn.domain.turns import Failure, Turn
 from everturn.engine.agents import BoundAgent
 from everturn.engine.attachments import Attachments
@@ -36,6 +37,7 @@ from everturn.engine.model_call import backoff_s
 from everturn.engine.progress import CRASH
 from everturn.engine.resume import choose_model, continues
 from everturn.engine.services import TurnServices
+from everturn.engine.spending import Spending
 from everturn.engine.turn_log import TurnLog
 
 _FULL = 0.95  # of the context window: above this, compact before calling the model
@@ -48,17 +50,19 @@ class ModelSteps:
         self,
         services: TurnServices,
         log: TurnLog,
-        session: Session,
-        turn: Turn,
+        claim: Claim,
         agent: BoundAgent,
         history: Sequence[Message],
+        spending: Spending,
     ) -> None:
+        session, turn = claim.session, claim.turn
         self._services = services
         self._log = log
         self._turn = turn
+        self._spending = spending
         self._agent = agent
         self._history = history
-        self._compactor = Compactor(services)
+        self._compactor = Compactor(services, spending)
         self._attachments = Attachments(services, session.owner)
         self._chain = model_chain(services, session, turn)
         self.scope: anyio.CancelScope | None = None  # of the stream that is open now
@@ -99,15 +103,29 @@ class ModelSteps:
             await self._log.append(started)
             raise
         request = await self._request(step, model)
+        reserved = await self._spending.reserve(
+            model, request, self.input_tokens, step=step, name=f"answer:{started.attempt}"
+        )
+        if reserved is not None:
+            request = msgspec.structs.replace(request, output_tokens_max=reserved.output_tokens)
         await self._log.append(started)
         await self._services.may_start()
         await self._services.probe.reach(Moment.MODEL_CALLED, self._turn.id)
-        finish = await self._stream(step, model, request)
+        try:
+            finish = await self._stream(step, model, request)
+        except ModelTrouble as error:
+            await self._spending.settle_broken_off(was_taken=isinstance(error, (ModelTimeout, StreamCut)))
+            raise
         calls = tuple(self._with_unique_id(call, step) for call in finish.calls)
-        await self._log.append(
+        finished = (
             ev.StepFinished(step, finish.reason, calls, finish.reasoning),
             ev.StepUsage(step, model.name, finish.usage, self._agent.missed_cache(model, finish.usage)),
         )
+        if reserved is None:
+            await self._log.append(*finished)
+        else:
+            used = await self._spending.used(reserved, finish.usage)
+            await self._log.append_settled(self._services.store.budgets, [used], *finished)
         await self._services.probe.reach(Moment.STEP_FINISHED, self._turn.id)
 
     async def _request(self, step: int, model: Model) -> ModelRequest:
@@ -145,16 +163,18 @@ class ModelSteps:
 
     async def _stream(self, step: int, model: Model, request: ModelRequest) -> Finish:
         """Stream the model's output into the journal. Raises ModelTrouble."""
-        log, probe, turn_id = self._log, self._services.probe, self._turn.id
+        log, probe, turn_id, spending = self._log, self._services.probe, self._turn.id, self._spending
         finish: Finish | None = None
         with anyio.CancelScope() as self.scope:
             async with model.stream(request) as chunks:
                 async for chunk in chunks:
                     kind = type(chunk)
                     if kind is TextChunk:
+                        spending.output_chars += len(chunk.text)  # type: ignore[union-attr]  # as below
                         await log.offer_text(step, storable(chunk.text))  # type: ignore[union-attr]  # the kind was checked by its class above
                         await probe.reach(Moment.DELTA_OFFERED, turn_id)
                     elif isinstance(chunk, ReasoningChunk):
+                        spending.output_chars += len(chunk.text)
                         await log.offer_reasoning(step, storable(chunk.text))
                         await probe.reach(Moment.DELTA_OFFERED, turn_id)
                     elif isinstance(chunk, ProgressChunk):

@@ -6,14 +6,17 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
+from everturn.domain.budgets import BudgetReached
 from everturn.domain.clock import call_within
 from everturn.domain.errors import ModelTrouble
 from everturn.domain.messages import Message, Role
 from everturn.domain.model import Model
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
-from everturn.engine.model_call import ask_model, plain_request
+from everturn.domain.turns import Turn
+from everturn.engine.model_call import plain_request
 from everturn.engine.services import TurnServices
+from everturn.engine.spending import Spending, ask_within_budget
 
 _SYSTEM = "Write a title of three to six words for the conversation. Only the title, without quotes."
 _CHARS_OF_EACH = 600
@@ -27,15 +30,15 @@ class Titler:
     def wants_title(self, session: Session) -> bool:
         return self._services.settings.makes_titles and not session.title and not session.is_title_given
 
-    async def name(self, session: Session, model: Model, messages: Sequence[Message]) -> None:
-        """Make a title and write it, unless the user has named the session meanwhile."""
-        title = await self._title(session, model, messages)
+    async def name(self, session: Session, turn: Turn, model: Model, messages: Sequence[Message]) -> None:
+        """Make a title after this turn and write it, unless the user has named the session meanwhile."""
+        title = await self._title(turn, model, messages)
         if not title:
             return
         await self._services.probe.reach(Moment.TITLE_MADE, session.id)
         await self._services.store.sessions.set_title(session.owner, session.id, title)
 
-    async def _title(self, session: Session, model: Model, messages: Sequence[Message]) -> str:
+    async def _title(self, turn: Turn, model: Model, messages: Sequence[Message]) -> str:
         settings = self._services.settings
         asked = next((message.text for message in messages if message.role is Role.USER), "")
         answered = next((message.text for message in messages if message.role is Role.ASSISTANT), "")
@@ -44,14 +47,14 @@ class Titler:
             return title_from(asked, settings.title_chars_max)
         text = f"User: {asked[:_CHARS_OF_EACH]}\n\nAssistant: {answered[:_CHARS_OF_EACH]}"
         request = plain_request(_SYSTEM, text, _TITLE_TOKENS)
-        ask = partial(
-            ask_model, model, request, clock=self._services.clock, settings=settings, subject=session.id
-        )
+        spending = Spending(self._services, turn, turn.epoch)
+        ask = partial(ask_within_budget, self._services, spending, model, request, step=0, name="title")
         await self._services.may_start()
         try:
             said, _ = await call_within(self._services.clock, settings.title_timeout_s, ask)
-        except (ModelTrouble, TimeoutError):
+        except (BudgetReached, ModelTrouble, TimeoutError):
             # A title is a convenience: without a model, use the user's own words.
+            await spending.settle_broken_off()
             said = asked
         return title_from(said, settings.title_chars_max)
 

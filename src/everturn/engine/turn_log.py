@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from everturn.domain import events as ev
+from everturn.domain.budgets import Budgets, Settled
 from everturn.domain.clock import Clock
 from everturn.domain.fold import Fold, Folded, in_order
 from everturn.domain.messages import Message
@@ -40,6 +43,16 @@ class TurnLog:
     async def append(self, *payloads: ev.Payload) -> None:
         """Make these events, and all before them, durable; then they count."""
         await self.writer.append(*payloads)
+        for payload in payloads:
+            self._take(payload)
+
+    async def append_settled(
+        self, budgets: Budgets, settled: Sequence[Settled], *payloads: ev.Payload
+    ) -> None:
+        """Like ``append``, in one transaction with what the budgets count."""
+        await self.writer.quiet()
+        await self.writer.retry(lambda at: budgets.append_settled(at, settled, payloads))
+        self.writer.skip_to(self.writer.number + len(payloads))
         for payload in payloads:
             self._take(payload)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -120,6 +120,17 @@ class TurnWriter:
         await self._is_quiet.wait()
         self._raise_failure()
         await self._journal.wait_delivered(self._turn_id, self._epoch)
+
+    async def retry(self, write: Callable[[WriterPosition], Awaitable[None]]) -> None:
+        """Have the store write what follows the last event, again and again while it cannot. Only when quiet;
+        ``write`` must change nothing if it is repeated."""
+        while True:
+            try:
+                await write(WriterPosition(self._turn_id, self._epoch, self._number))
+                break
+            except Retry:
+                await self._clock.sleep(self._retry_s)
+        self._on_durable()
 
     @property
     def failure(self) -> Exception | None:

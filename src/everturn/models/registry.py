@@ -143,6 +143,13 @@ class ModelRegistry:
         abilities = await self._abilities.get(provider, model, settings)
         return self._build(_target(provider, model, key, settings, abilities), provider, settings)
 
+    async def cost(self, name: str, usage: Usage) -> float | None:
+        """What a call of this model with this usage costs, in dollars; None: its price is not known."""
+        if _canonical(name) in _LOCAL:
+            return None
+        provider, model = self._directory.split(name)
+        return None if provider.is_local else await self._prices.cost(provider.base_url, model, usage)
+
     # --- the list of models ------------------------------------------------------------------------
 
     async def list(self) -> tuple[ModelState, ...]:

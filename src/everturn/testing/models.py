@@ -200,12 +200,19 @@ class ScriptedModel:
 
 
 class ScriptedModels:
-    """Finds scripted models by name; the first is the default."""
+    """Finds scripted models by name; the first is the default. ``prices``: dollars per token of input and of
+    output, by name."""
 
-    def __init__(self, *models: Model, troubles: Mapping[str, ModelTrouble] | None = None) -> None:
+    def __init__(
+        self,
+        *models: Model,
+        troubles: Mapping[str, ModelTrouble] | None = None,
+        prices: Mapping[str, tuple[float, float]] | None = None,
+    ) -> None:
         self._models = {model.name: model for model in models}
         self._troubles = dict(troubles or {})
         self._default = models[0].name if models else "scripted:none"
+        self._prices = dict(prices or {})
 
     @property
     def default(self) -> str:
@@ -219,6 +226,13 @@ class ScriptedModels:
         if wanted not in self._models:
             raise ModelUnknown(f"There is no model {wanted}.", hint="Choose one of the list.")
         return self._models[wanted]
+
+    async def cost(self, name: str, usage: Usage) -> float | None:
+        await anyio.lowlevel.checkpoint()
+        if name not in self._prices:
+            return None
+        per_input, per_output = self._prices[name]
+        return (usage.input_tokens or 0) * per_input + (usage.output_tokens or 0) * per_output
 
 
 def _steps(answer: Answer) -> list[ScriptStep]:

@@ -25,6 +25,7 @@ from everturn.web.access.audit import Audit
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.token import Access
 from everturn.web.api.account import AccountApi
+from everturn.web.api.budgets import BudgetsApi
 from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
 from everturn.web.api.folders import FoldersApi
@@ -75,7 +76,7 @@ class WebServices:
     toolbox: EverturnToolbox | None = None
     recorder: Recorder | None = None
     gateway: Gateway | None = None
-    timezone: str = "UTC"  # of schedules that name none
+    timezone: str = "UTC"  # of budgets and schedules that name none
     jobs: Jobs | None = None
     clock: Clock = field(default_factory=SystemClock)
     passwords: Passwords = field(default_factory=Passwords)
@@ -169,6 +170,7 @@ class _Parts:
         yield from self._openai().endpoints()
         book = ScheduleBook(store.schedules, clock, services.timezone)
         yield from SchedulesApi(engine, store.schedules, book).endpoints()
+        yield from BudgetsApi(engine, clock, services.timezone).endpoints()
         if services.gateway is not None:
             yield from GatewayApi(services.gateway, store.delivery, self._audit).endpoints()
         yield from NeedsApi(store, clock).endpoints()

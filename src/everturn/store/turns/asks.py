@@ -46,6 +46,14 @@ class Asks:
         given = _GivenAnswer(answer, by, is_from_user=True, edited=arguments)
         return await self._db.write(_answer, owner, ask_id, given)
 
+    async def resume(self, owner: str, ask_id: str) -> bool:
+        given = _GivenAnswer(BudgetAnswer.RESUME, by="budget", is_from_user=False)
+        try:
+            await self._db.write(_answer, owner, ask_id, given)
+        except (WrongState, NotFound, Gone):
+            return False  # it was answered, or its session deleted
+        return True
+
     async def expire(self, now_ms: int) -> int:
         count = 0
         for ask in await self._db.read(_expired, now_ms):
