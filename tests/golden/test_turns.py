@@ -15,6 +15,7 @@ NOT_FOLDED = {
     "progress",
     "files.changed",
     "files.moved",
+    "budget.reached",
     *turns.SESSION_KINDS,
 }
 

@@ -236,6 +236,19 @@ def _answers() -> list[Case]:
             ],
         ),
         Case(
+            "waited for a budget",
+            [
+                *begun(),
+                ev.BudgetReached("bgt_1", "day", "usd", 5_000_000, START_MS, START_MS + 86_400_000),
+                ev.QuestionAsked("ask_5", "Today's budget is used up.", ("raise", "stop"), AskTopic.BUDGET),
+                ev.TurnWaiting(("ask_5",)),
+                ev.QuestionAnswered("ask_5", "resume", "budget", AskTopic.BUDGET),
+                _resumed(ClaimReason.ANSWERED),
+                *said(1, "Yes."),
+                ev.TurnCompleted(),
+            ],
+        ),
+        Case(
             "asked about a call that repeats",
             [
                 *begun(),
