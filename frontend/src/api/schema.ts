@@ -255,6 +255,11 @@ export interface components {
          * @enum {unknown}
          */
         BarState: "abandoned" | "done" | "failed" | "running" | "unknown";
+        /** BudgetList */
+        BudgetList: {
+            items: components["schemas"]["BudgetView"][];
+            timezone: string;
+        };
         /** BudgetReached */
         BudgetReached: {
             /** @enum {unknown} */
@@ -268,6 +273,28 @@ export interface components {
             until?: number | null;
             /** @default  */
             subject?: string;
+        };
+        /**
+         * BudgetScope
+         * @enum {unknown}
+         */
+        BudgetScope: "day" | "month" | "schedule" | "session";
+        /** BudgetView */
+        BudgetView: {
+            id: string;
+            scope: components["schemas"]["BudgetScope"];
+            unit: components["schemas"]["Unit"];
+            subject: string;
+            amount: number;
+            extra: number;
+            spent: number;
+            estimated: number;
+            reserved: number;
+            unpriced_tokens: number;
+            timezone: string;
+            period_start: number;
+            period_end: number | null;
+            waiting: number;
         };
         /** Call */
         Call: {
@@ -317,6 +344,12 @@ export interface components {
             archived: number;
             asks: number;
         };
+        /** CronRule */
+        CronRule: {
+            /** @enum {unknown} */
+            kind: "cron";
+            expression: string;
+        };
         /**
          * Decision
          * @enum {unknown}
@@ -340,6 +373,11 @@ export interface components {
             /** @default null */
             remedy?: components["schemas"]["Remedy"] | null;
         };
+        /**
+         * Fate
+         * @enum {unknown}
+         */
+        Fate: "caught_up" | "missed" | "ran" | "skipped";
         /** FileChange */
         FileChange: {
             path: string;
@@ -474,6 +512,14 @@ export interface components {
             name: string;
             /** @default  */
             link?: string;
+        };
+        /** IntervalRule */
+        IntervalRule: {
+            /** @enum {unknown} */
+            kind: "interval";
+            every_s: number;
+            /** @default null */
+            start_at?: number | null;
         };
         /** JobEnded */
         JobEnded: {
@@ -635,6 +681,39 @@ export interface components {
             token: components["schemas"]["TokenInfo"];
             text: string;
         };
+        /** Occurrence */
+        Occurrence: {
+            id: string;
+            due_at: number;
+            fate: components["schemas"]["Fate"];
+            reason: string;
+            is_manual: boolean;
+            created_at: number;
+            /** @default null */
+            turn_id?: string | null;
+            /** @default null */
+            session_id?: string | null;
+            /** @default null */
+            turn_state?: components["schemas"]["TurnState"] | null;
+            /** @default null */
+            ended_at?: number | null;
+            /** @default  */
+            failure?: string;
+            /** @default null */
+            started_at?: number | null;
+            /** @default null */
+            cost_usd?: number | null;
+        };
+        /** Occurrences */
+        Occurrences: {
+            items: components["schemas"]["Occurrence"][];
+        };
+        /** OnceRule */
+        OnceRule: {
+            /** @enum {unknown} */
+            kind: "once";
+            at: string;
+        };
         /**
          * Outcome
          * @enum {unknown}
@@ -689,6 +768,13 @@ export interface components {
             about: string;
             is_required: boolean;
             is_config_only: boolean;
+        };
+        /** Preview */
+        Preview: {
+            words: string;
+            times: number[];
+            /** @default [] */
+            clock_changes?: number[];
         };
         /** PriceFacts */
         PriceFacts: {
@@ -764,6 +850,27 @@ export interface components {
         /** Queue */
         Queue: {
             items: components["schemas"]["Turn"][];
+        };
+        /** ReadSentence */
+        ReadSentence: {
+            reading: components["schemas"]["Reading"];
+            /** @default null */
+            preview?: components["schemas"]["Preview"] | null;
+        };
+        /** Reading */
+        Reading: {
+            name: string;
+            text: string;
+            /** @default null */
+            timing?: components["schemas"]["Timing"] | null;
+            /** @default  */
+            question?: string;
+            /** @default  */
+            detail?: string;
+            /** @default [] */
+            choices?: components["schemas"]["everturn.schedules.sentences.Choice"][];
+            /** @default  */
+            note?: string;
         };
         /**
          * Reason
@@ -894,6 +1001,11 @@ export interface components {
             rules: components["schemas"]["Rule"][];
             trusted: components["schemas"]["TrustedSession"][];
         };
+        /**
+         * RunsIn
+         * @enum {unknown}
+         */
+        RunsIn: "new" | "one";
         /** Sandboxed */
         Sandboxed: {
             is_on: boolean;
@@ -915,6 +1027,38 @@ export interface components {
             type: "saved_files";
             changes: components["schemas"]["FileChange"][];
             total: number;
+        };
+        /** ScheduleList */
+        ScheduleList: {
+            items: components["schemas"]["ScheduleView"][];
+            timezone: string;
+            chats: components["schemas"]["SessionChat"][];
+            /** @default null */
+            cursor?: string | null;
+        };
+        /** ScheduleView */
+        ScheduleView: {
+            id: string;
+            version: number;
+            name: string;
+            text: string;
+            rule: components["schemas"]["CronRule"] | components["schemas"]["IntervalRule"] | components["schemas"]["OnceRule"];
+            timezone: string;
+            words: string;
+            when_missed: components["schemas"]["WhenMissed"];
+            when_overlapping: components["schemas"]["WhenOverlapping"];
+            runs_in: components["schemas"]["RunsIn"];
+            session_id: string | null;
+            model: string | null;
+            profile: string | null;
+            report_to: string | null;
+            trusted: boolean;
+            paused: boolean;
+            pause_reason: string;
+            due_at: number | null;
+            waiting: boolean;
+            created_at: number;
+            last: components["schemas"]["Occurrence"][];
         };
         /**
          * Scope
@@ -1214,6 +1358,11 @@ export interface components {
             step: number;
             text: string;
         };
+        /** Timing */
+        Timing: {
+            rule: components["schemas"]["CronRule"] | components["schemas"]["IntervalRule"] | components["schemas"]["OnceRule"];
+            timezone: string;
+        };
         /** TokenInfo */
         TokenInfo: {
             id: string;
@@ -1445,6 +1594,11 @@ export interface components {
             turn_id: string | null;
             excerpt: string;
         };
+        /**
+         * Unit
+         * @enum {unknown}
+         */
+        Unit: "tokens" | "usd";
         /** Untrusted */
         Untrusted: {
             name: string;
@@ -1498,6 +1652,16 @@ export interface components {
          * @enum {unknown}
          */
         WhenEnded: "record" | "tell" | "wake";
+        /**
+         * WhenMissed
+         * @enum {unknown}
+         */
+        WhenMissed: "all" | "last" | "skip";
+        /**
+         * WhenOverlapping
+         * @enum {unknown}
+         */
+        WhenOverlapping: "queue" | "replace" | "skip";
         /** WorkspaceFile */
         WorkspaceFile: {
             path: string;
@@ -1519,6 +1683,11 @@ export interface components {
             is_restoring: boolean;
             files: components["schemas"]["WorkspaceFile"][];
             is_cut: boolean;
+        };
+        /** Choice */
+        "everturn.schedules.sentences.Choice": {
+            label: string;
+            sentence: string;
         };
     };
     responses: never;

@@ -76,6 +76,7 @@ def _local(at_ms: int) -> str:
 @schedules.command()
 @click.argument("name")
 @click.argument("text")
+@click.option("--when", "words", help="The rule in words, such as 'every weekday at 8' or 'tomorrow at 9'.")
 @click.option("--cron", help="Five fields: minute, hour, day, month, weekday. E.g. '0 8 * * 1-5'.")
 @click.option("--every", help="An interval, such as 30m, 6h or 1d.")
 @click.option("--at", "once", help="One time, such as 2026-11-20T08:00.")
@@ -103,6 +104,7 @@ def _local(at_ms: int) -> str:
 def add(
     name: str,
     text: str,
+    words: str | None,
     cron: str | None,
     every: str | None,
     once: str | None,
@@ -119,11 +121,11 @@ def add(
     """Make a schedule that sends TEXT to the agent."""
 
     async def work(store: Store, config: Config) -> None:
-        timing = Timing(_rule(cron, every, once), timezone or config.budget.timezone)
+        book = ScheduleBook(store.schedules, SystemClock(), timezone or config.budget.timezone)
         settings = ScheduleSettings(
             name=name,
             text=text,
-            timing=timing,
+            timing=_timing(book, words, cron, every, once),
             when_missed=WhenMissed(missed),
             when_overlapping=WhenOverlapping(overlap),
             runs_in=RunsIn.NEW if new_sessions else RunsIn.ONE,
@@ -131,7 +133,6 @@ def add(
             profile=profile,
             report_to=report_to,
         )
-        book = _book(store)
         made = await book.add(OWNER, settings, session)
         preview = book.preview(made.settings.timing)
         click.echo(f"{made.id}  {preview.words}")
@@ -141,12 +142,20 @@ def add(
     with_store(home, work, makes_one=True)
 
 
-def _rule(cron: str | None, every: str | None, once: str | None) -> Rule:
-    if sum(value is not None for value in (cron, every, once)) != 1:
-        raise Invalid("Give one of --cron, --every and --at.", hint="See 'everturn schedules add --help'.")
+def _timing(
+    book: ScheduleBook, words: str | None, cron: str | None, every: str | None, once: str | None
+) -> Timing:
+    if sum(value is not None for value in (words, cron, every, once)) != 1:
+        hint = "See 'everturn schedules add --help'."
+        raise Invalid("Give one of --when, --cron, --every and --at.", hint=hint)
+    if words is not None:
+        return book.read_when(words)
+    rule: Rule
     if cron is not None:
-        return CronRule(cron)
-    return OnceRule(once) if once is not None else IntervalRule(_seconds(every or ""))
+        rule = CronRule(cron)
+    else:
+        rule = OnceRule(once) if once is not None else IntervalRule(_seconds(every or ""))
+    return Timing(rule, book.timezone)
 
 
 def _seconds(every: str) -> int:

@@ -115,7 +115,8 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """One time and what became of it. ``is_manual``: a person started it. The turn may be purged since."""
+    """One time and what became of it. ``is_manual``: a person started it. The turn may be purged since.
+    ``cost_usd`` None: not known."""
 
     id: str
     due_at: int
@@ -128,6 +129,8 @@ class Occurrence(msgspec.Struct, frozen=True):
     turn_state: TurnState | None = None
     ended_at: int | None = None
     failure: str = ""
+    started_at: int | None = None
+    cost_usd: float | None = None
 
 
 class ScheduleTrouble(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from everturn.schedules.book import Preview, ScheduleBook
+    from everturn.schedules.book import Preview, ReadSentence, ScheduleBook
     from everturn.schedules.plan import plan_due, replan
     from everturn.schedules.reading import describe
     from everturn.schedules.runner import ScheduleRunner
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Preview",
+    "ReadSentence",
     "ScheduleBook",
     "ScheduleRunner",
     "check_timing",

@@ -12,6 +12,7 @@ from everturn.domain.schedules import Schedule, Schedules, ScheduleSettings, Tim
 from everturn.domain.sessions import refuse_control_characters
 from everturn.schedules.plan import replan
 from everturn.schedules.reading import describe
+from everturn.schedules.sentences import Reading, read_sentence, read_when
 from everturn.schedules.times import check_timing, clock_changes, next_times
 
 NAME_CHARS_MAX = 200
@@ -25,6 +26,13 @@ class Preview(msgspec.Struct, frozen=True):
     words: str
     times: tuple[int, ...]
     clock_changes: tuple[int, ...] = ()
+
+
+class ReadSentence(msgspec.Struct, frozen=True):
+    """What a sentence says, and the next times of its rule; None if the rule is not clear."""
+
+    reading: Reading
+    preview: Preview | None = None
 
 
 class ScheduleBook:
@@ -41,6 +49,15 @@ class ScheduleBook:
         checked = check_timing(timing, now)
         times = next_times(checked, now, PREVIEW_TIMES)
         return Preview(describe(checked), tuple(times), tuple(clock_changes(checked, times)))
+
+    def read(self, sentence: str, timezone: str | None = None) -> ReadSentence:
+        """Raises Invalid as ``preview``."""
+        reading = read_sentence(sentence, timezone or self.timezone, self._clock.now_ms())
+        return ReadSentence(reading, None if reading.timing is None else self.preview(reading.timing))
+
+    def read_when(self, words: str, timezone: str | None = None) -> Timing:
+        """A rule in words. Raises Invalid for words that are not clear."""
+        return read_when(words, timezone or self.timezone, self._clock.now_ms())
 
     async def add(self, owner: str, settings: ScheduleSettings, session_id: str | None = None) -> Schedule:
         now = self._clock.now_ms()

@@ -47,7 +47,7 @@ from everturn.store.scripts.queries.schedules import (
     ScheduleColumns,
     TroubledColumns,
 )
-from everturn.store.scripts.rows import to_json
+from everturn.store.scripts.rows import to_json, usage_of
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.sessions.sessions import start_session
 from everturn.store.turns import endings, submissions
@@ -159,6 +159,8 @@ def occurrence_of(row: OccurrenceColumns) -> Occurrence:
         TurnState(row.turn_state) if row.turn_state else None,
         row.ended_at,
         _failure.decode(row.failure).message if row.failure else "",
+        row.started_at,
+        usage_of(row.usage).cost_usd,
     )
 
 

@@ -169,7 +169,7 @@ class _Parts:
         ).endpoints()
         yield from self._openai().endpoints()
         book = ScheduleBook(store.schedules, clock, services.timezone)
-        yield from SchedulesApi(engine, store.schedules, book).endpoints()
+        yield from SchedulesApi(engine, store, book).endpoints()
         yield from BudgetsApi(engine, clock, services.timezone).endpoints()
         if services.gateway is not None:
             yield from GatewayApi(services.gateway, store.delivery, self._audit).endpoints()

@@ -42,10 +42,21 @@ def test_a_schedule_is_made_listed_run_paused_continued_and_deleted(tmp_path: Pa
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("--cron", "0 8 * * *", "--every", "1h"), ("--every", "soon"), ("--at", "2020-01-01T08:00")],
+    [
+        (),
+        ("--cron", "0 8 * * *", "--every", "1h"),
+        ("--every", "soon"),
+        ("--when", "every week"),
+        ("--at", "2020-01-01T08:00"),
+    ],
 )
 def test_a_rule_that_is_missing_double_or_never_fires_is_refused(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     with pytest.raises(Invalid):
         call(tmp_path / "home", "add", "Morning", "Say hello.", *arguments)
+
+
+def test_a_rule_is_given_in_words(tmp_path: Path) -> None:
+    said = call(tmp_path / "home", "add", "Morning", "Say hello.", "--when", "every weekday at 8")
+    assert "Weekdays at 08:00, UTC" in said

@@ -63,6 +63,29 @@ async def test_a_preview_says_the_rule_in_words_with_its_next_five_times(
         assert (await web.http.get("/api/schedules")).json()["items"] == []
 
 
+async def test_a_sentence_is_read_as_rule_task_and_times_or_as_a_question(
+    store: Store, data_dir: Path
+) -> None:
+    async with run_web(store, data_dir) as web:
+        asked = {"sentence": "every weekday at 8 summarise my inbox", "timezone": "Europe/Vienna"}
+        found = (await web.http.post("/api/schedules/read", json=asked)).json()
+        assert found["preview"]["words"] == "Weekdays at 08:00, Europe/Vienna"
+        assert len(found["preview"]["times"]) == 5
+        assert found["reading"]["text"] == found["reading"]["name"] == "Summarise my inbox"
+        assert found["reading"]["timing"]["rule"] == CRON
+        unclear = {"sentence": "On the 31st in the evening clean up"}
+        found = (await web.http.post("/api/schedules/read", json=unclear)).json()
+        assert found["preview"] is found["reading"]["timing"] is None
+        assert [one["label"] for one in found["reading"]["choices"]] == ["18:00", "20:00"]
+        for sentence, words in (
+            ("on 30 February at 8 go", "never fires"),
+            ("at 8 UTC/Moon go", "no time zone"),
+        ):
+            refused = await web.http.post("/api/schedules/read", json={"sentence": sentence})
+            assert refused.status_code == 422
+            assert words in refused.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -6,7 +6,7 @@ c.created_at
 
 -- macro: occurrence_columns
 o.id, o.due_at, o.fate, o.reason, o.is_manual, o.created_at, t.id AS turn_id, s.id AS session_id, t.state AS turn_state,
-t.ended_at, t.failure
+t.ended_at, t.failure, t.started_at, t.usage
 
 -- name: schedule_insert
 INSERT INTO schedules (id, owner, version, settings, session_id, due_at, look_at, settled_at, pause_reason, created_at)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from everturn.domain import errors as e
+from everturn.domain.delivery import Chat
 from everturn.domain.schedules import (
     Occurrence,
     Rule,
@@ -19,8 +20,10 @@ from everturn.domain.schedules import (
     WhenMissed,
     WhenOverlapping,
 )
+from everturn.domain.sessions import SessionChat
+from everturn.domain.store import Store
 from everturn.engine import Engine
-from everturn.schedules import Preview, ScheduleBook, describe
+from everturn.schedules import Preview, ReadSentence, ScheduleBook, describe
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import SessionId
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
@@ -61,10 +64,11 @@ class ScheduleView(msgspec.Struct, frozen=True):
 
 
 class ScheduleList(msgspec.Struct, frozen=True):
-    """``timezone``: of schedules that name none."""
+    """``timezone``: of schedules that name none. ``chats``: those that can get the answers."""
 
     items: tuple[ScheduleView, ...]
     timezone: str
+    chats: tuple[SessionChat, ...]
     cursor: str | None = None
 
 
@@ -116,6 +120,13 @@ class ListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cursor: _ScheduleId | None = None
 
 
+class SentenceToRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``timezone``: of a sentence that names none; left out: that of the server's settings."""
+
+    sentence: Annotated[str, Meta(min_length=1, max_length=20_000)]
+    timezone: _Zone | None = None
+
+
 class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``before``: only what was due before this time."""
 
@@ -124,13 +135,14 @@ class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchedulesApi:
-    def __init__(self, engine: Engine, schedules: Schedules, book: ScheduleBook) -> None:
+    def __init__(self, engine: Engine, store: Store, book: ScheduleBook) -> None:
         self._engine = engine
-        self._schedules = schedules
+        self._schedules: Schedules = store.schedules
+        self._chats = store.delivery.chats
         self._book = book
 
     def endpoints(self) -> list[AnyEndpoint]:
-        return [*self._of_all(), *self._of_one()]
+        return [*self._of_all(), *self._of_words(), *self._of_one()]
 
     def _of_all(self) -> list[AnyEndpoint]:
         tag = "schedules"
@@ -164,6 +176,21 @@ class SchedulesApi:
                 tag=tag,
                 body=PreviewRule,
                 answer=Preview,
+                errors=(e.Invalid,),
+            ),
+        ]
+
+    def _of_words(self) -> list[AnyEndpoint]:
+        return [
+            Endpoint(
+                method="POST",
+                path="/api/schedules/read",
+                run=self.read,
+                summary="One plain English sentence as a rule and a task, or as a question with choices. "
+                "Nothing is stored.",
+                tag="schedules",
+                body=SentenceToRead,
+                answer=ReadSentence,
                 errors=(e.Invalid,),
             ),
         ]
@@ -228,7 +255,8 @@ class SchedulesApi:
         query = call.query
         page = await self._schedules.list(call.owner, limit=query.limit, after=query.cursor or "")
         items = [await self._view(schedule) for schedule in page.items]
-        return ScheduleList(tuple(items), self._book.timezone, page.cursor)
+        chats = tuple(map(_chat_view, await self._chats.list(call.owner)))
+        return ScheduleList(tuple(items), self._book.timezone, chats, page.cursor)
 
     async def add(self, call: ApiCall[Nothing, AddSchedule]) -> ScheduleView:
         body = call.body
@@ -247,6 +275,9 @@ class SchedulesApi:
 
     async def preview(self, call: ApiCall[Nothing, PreviewRule]) -> Preview:
         return self._book.preview(self._timing(call.body.rule, call.body.timezone))
+
+    async def read(self, call: ApiCall[Nothing, SentenceToRead]) -> ReadSentence:
+        return self._book.read(call.body.sentence, call.body.timezone)
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> ScheduleView:
         return await self._view(await self._schedules.get(call.owner, call.path["schedule"]))
@@ -310,3 +341,8 @@ class SchedulesApi:
             created_at=schedule.created_at,
             last=tuple(last),
         )
+
+
+def _chat_view(chat: Chat) -> SessionChat:
+    place = chat.place
+    return SessionChat(chat.id, place.account, place.platform, place.kind, chat.title)

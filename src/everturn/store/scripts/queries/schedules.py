@@ -32,6 +32,8 @@ class OccurrenceColumns(Columns, frozen=True):
     turn_state: str | None
     ended_at: int | None
     failure: str | None  # JSON
+    started_at: int | None
+    usage: str | None  # JSON
 
 
 class TroubledColumns(ScheduleColumns, frozen=True):
