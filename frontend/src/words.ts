@@ -86,6 +86,7 @@ const english = {
   stoppedTool: "Stopped",
   notRun: "Not run",
   waitingTool: "Waiting",
+  cutOffTool: "Cut off",
   exit: (code: number) => `exit ${code}`,
   stop: "Stop",
   open: "Open",

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Message, MessagesPage, Payload, SessionEvent, Turn } from "../src/api/types";
-import { acknowledge, apply, inOrderOf, moveQueued, open, place, prepend, replaceTurn, type Conversation } from "../src/state/conversation";
+import { acknowledge, apply, inOrderOf, moveQueued, noteRelease, open, place, prepend, replaceTurn, type Conversation } from "../src/state/conversation";
 import { textOf } from "../src/state/items";
 
 const session = "ses_a";
@@ -30,6 +30,16 @@ describe("a conversation", () => {
     const replayed = all(start, resumed(3, 2));
     expect(replayed.turns[0]!.releasedEpoch).toBe(2);
     expect(all(replayed, resumed(6, 3)).turns[0]!.releasedEpoch).toBeNull();
+  });
+
+  it("learns from a turn's row that its worker has gone, unless events have come since", () => {
+    const running = row("trn_1", "running");
+    const start = open(session, page([message("trn_1", "hi")], [running], { position: 5, replay_from: 5 }));
+    const released = { ...running, is_ready: true };
+    expect(noteRelease(start, released, 5).turns[0]!.releasedEpoch).toBe(1);
+    expect(noteRelease(start, running, 5).turns[0]!.releasedEpoch).toBeNull();
+    const resumed = apply(start, event(6, "trn_1", { kind: "turn.resumed", epoch: 2, worker: "w", reason: "crash" }));
+    expect(noteRelease(resumed, released, 5).turns[0]!.releasedEpoch).toBeNull();
   });
 
   it("rebuilds an active turn from its events and ignores what came before", () => {

@@ -332,6 +332,13 @@ export class OpenSession {
       return {};
     }
   }
+  /** Does a server still run this turn? One that was killed could not say that it stopped. */
+  async checkRun(turnId: string): Promise<void> {
+    const position = this.conversation?.position ?? 0;
+    const row = await this.api.get<Turn>(`api/turns/${turnId}`);
+    if (this.conversation) this.conversation = conv.noteRelease(this.conversation, row, position);
+  }
+
   /** Of an answer that may not have arrived: send it again, or take it as arrived. */
   async decideDelivery(turn: TurnView, reply: ReplyDelivery, how: "resend" | "arrived"): Promise<void> {
     for (const part of reply.parts ?? []) await this.api.post(`api/gateway/parts/${part}/${how}`);

@@ -126,6 +126,13 @@ export function recordDelivery(conversation: Conversation, turnId: string, reply
   return { ...conversation, turns };
 }
 
+/** The row of a turn, read when the conversation was at a position: it is old if events have come since. */
+export function noteRelease(conversation: Conversation, row: Turn, position: number): Conversation {
+  if (conversation.position !== position || row.state !== "running" || !row.is_ready) return conversation;
+  const turns = conversation.turns.map((turn) => (turn.id === row.id ? { ...turn, releasedEpoch: row.epoch } : turn));
+  return { ...conversation, turns };
+}
+
 /** Names and settings change nothing in the transcript. */
 function isHarmless(what: string): boolean {
   return what === "settings" || what === "title";
