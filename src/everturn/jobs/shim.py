@@ -107,12 +107,14 @@ class Shim:
         self._child = 0
         self._first: tuple[int, int] | None = None  # the first process in the sandbox, and a handle of it
 
-    def start(self) -> None:
+    def start(self, answer: int) -> None:
         """Start the command. Raises OSError, after which nothing of it runs.
 
         It begins when it reads a line. If this process is killed before, it reads the end of the pipe, and
         ends: bubblewrap notices the death of its parent only when the sandbox is built. If this process is
         killed after, a server finds the command by the file that was written before the line.
+
+        The tool call gets its answer before the line: without a sandbox, a command can halt this process.
         """
         spec = self._spec
         for fd in spec["own"]:
@@ -130,6 +132,8 @@ class Shim:
                 self._bound()
                 _say_go(spec["hold"])
             self._write_processes()
+            os.write(answer, b"started\n")
+            os.close(answer)
             _say_go(go_end)
         except OSError:
             self._kill()
@@ -370,7 +374,7 @@ def main() -> None:
         os.dup2(fd, target)
     shim = Shim(folder)
     try:
-        shim.start()
+        shim.start(answer)
     except OSError as error:
         detail = f"It could not be started: {error}"
         try:
@@ -378,8 +382,6 @@ def main() -> None:
         finally:
             os.write(answer, b"failed\n")  # a call waits for this
         return
-    os.write(answer, b"started\n")
-    os.close(answer)
     shim.finish(shim.run())
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -55,7 +56,8 @@ class Bench:
         workspace: Path | None = None,
         is_sandboxed: bool = True,
     ) -> JobFolder:
-        name = f"job-{len(list(self._home.glob('jobs/*')))}"
+        # The name marks the processes: another test, in another process, must not find them.
+        name = f"job-{uuid4().hex}"
         folder = JobFolder(self._home / "jobs" / name, _BYTES_MAX)
         view = SandboxView(workspace or self.workspace, limits=limits or ProcessLimits())
         self.last = folder.path
@@ -300,6 +302,7 @@ async def test_a_job_in_a_project_is_guarded_like_a_command(bench: Bench, tmp_pa
 _STARTER = """
 import os, sys, anyio
 from pathlib import Path
+from uuid import uuid4
 from everturn.jobs.folder import JobFolder
 from everturn.jobs.launcher import JobCommand, launch
 from everturn.tools import Sandbox

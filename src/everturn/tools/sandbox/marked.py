@@ -13,11 +13,21 @@ from pathlib import Path
 from everturn.tools.sandbox.launch import MARK
 
 
+_LOOKS_MAX = 200
+_EMPTY_LOOKS = 2
+
+
 def kill_marked(mark: str) -> None:
-    """Kill every process that carries the mark, until there is none; one may start another meanwhile."""
-    for _ in range(200):
+    """Kill every process that carries the mark, until there is none; one may start another meanwhile.
+
+    One look that finds none is not enough: a process can start another after the list of processes was read,
+    and end before its own environment is read.
+    """
+    empty = 0
+    for _ in range(_LOOKS_MAX):
         found = _find_marked(mark)
-        if not found:
+        empty = 0 if found else empty + 1
+        if empty == _EMPTY_LOOKS:
             return
         for pid in found:
             try:
