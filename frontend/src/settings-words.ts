@@ -64,6 +64,7 @@ export const settingsWords = {
     memory: "Saves, finds and deletes notes about you.",
     python: "Runs Python code.",
     read_file: "Reads a text file.",
+    schedules: "Makes, lists and changes schedules, with your approval.",
     search_files: "Searches the text of files.",
     search_sessions: "Searches your earlier sessions.",
     terminal: "Runs a shell command.",

@@ -25,7 +25,7 @@ from everturn.memory import NOTES, BuiltMemory, build_memory, import_notes
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.weights import make_shelf
-from everturn.schedules import ScheduleRunner
+from everturn.schedules import ScheduleBook, ScheduleRunner, SchedulesTool
 from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
 from everturn.tools import EverturnToolbox, Sandbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
@@ -90,7 +90,9 @@ async def open_app(
         runtime = Runtime(clock, ids, probe or Probe())
         memory = build_memory(store, models, config.home, runtime, settings=config.memory)
         await import_notes(memory, config.home, ids)
-        own = [*tools, *([memory.tool] if config.memory.provider == NOTES else [])]
+        book = ScheduleBook(store.schedules, clock, config.budget.timezone)
+        own = [*tools, SchedulesTool(store, book)]
+        own += [memory.tool] if config.memory.provider == NOTES else []
         sandbox = Sandbox(config.home)
         jobs = Jobs(
             JobServices(store.jobs, store.files, store.machine, sandbox, runtime, config.home / "jobs"),

@@ -29,7 +29,7 @@ from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
 from everturn.store import StoreSettings, parse_address
-from everturn.tools.names import JOB_TOOL_NAMES, TOOL_NAMES
+from everturn.tools.names import JOB_TOOL_NAMES, SCHEDULES_TOOL, TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.web.settings import WebSettings
 from everturn.workspace.settings import FilesSettings
@@ -317,7 +317,7 @@ class _Reader:
                     if key not in kind.__struct_fields__:
                         hint = f"Possible: {', '.join(known)}."
                         raise self._wrong((section, name, key), "is not a known key", hint)
-        return parse_profiles(self.text, FILE, TOOL_NAMES | JOB_TOOL_NAMES | {MEMORY_TOOL})
+        return parse_profiles(self.text, FILE, TOOL_NAMES | JOB_TOOL_NAMES | {MEMORY_TOOL, SCHEDULES_TOOL})
 
     def check_storage(self, address: str | None) -> None:
         """Raises Invalid for a wrong address of object storage."""

@@ -199,6 +199,10 @@ class Schedules(Protocol):
         """Newest first, those that were due before ``before``."""
         ...
 
+    async def of_turn(self, owner: str, turn_id: str) -> Schedule | None:
+        """The schedule of which this turn is a run."""
+        ...
+
     async def troubled(self, owner: str, *, limit: int) -> Sequence[ScheduleTrouble]:
         """Those whose latest run failed, and those that were paused for a reason."""
         ...

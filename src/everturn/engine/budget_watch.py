@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everturn.domain.budgets import BudgetLimit, WaitingTurn
+from everturn.domain.owners import is_guest
 from everturn.domain.store import Store
-
-_GUEST = "guest:"  # how the owner of a guest's sessions is named
 
 
 class BudgetWatch:
@@ -36,10 +35,6 @@ class BudgetWatch:
         for turn in fitting(await self._store.budgets.waiting()):
             resumed += await self._store.asks.resume(turn.owner, turn.ask_id)
         return resumed
-
-
-def is_guest(owner: str) -> bool:
-    return owner.startswith(_GUEST)
 
 
 def fitting(waiting: Sequence[WaitingTurn]) -> list[WaitingTurn]:

@@ -18,8 +18,8 @@ from everturn.domain.budgets import (
 )
 from everturn.domain.errors import ModelTimeout, ModelTrouble, StreamCut
 from everturn.domain.model import Model, ModelRequest
+from everturn.domain.owners import is_guest
 from everturn.domain.turns import Turn, Usage
-from everturn.engine.budget_watch import is_guest
 from everturn.engine.calls import AskWording, new_ask
 from everturn.engine.context import estimate_plain
 from everturn.engine.model_call import ask_model

@@ -8,6 +8,7 @@ import msgspec
 
 from everturn.domain.delivery import ChatKind, SenderRole, Update
 from everturn.domain.gateway import AccountSetup, Admission, Person
+from everturn.domain.owners import guest_owner
 from everturn.gateway.book import AccountBook
 
 _SENDER_CHARS_MAX: Final = 200
@@ -69,5 +70,5 @@ class Admissions:
         return Admission(self._book.owner, role, self._setup.profile)
 
     def _guest(self, sender: str) -> Admission:
-        owner = f"guest:{self._account}:{sender}"
+        owner = guest_owner(self._account, sender)
         return Admission(owner, SenderRole.GUEST, self._setup.guest_profile)

@@ -1,8 +1,8 @@
 """What is due later: rules become times, and times become turns.
 
-Imports domain; the engine arrives as a contract. Called by app and web. Start with ``times``, which
-calculates when a rule is due, and ``plan``, which decides what becomes of due times; ``runner`` carries that
-out.
+Imports domain, and tools for the agent's own tool; the engine arrives as a contract. Called by app and web.
+Start with ``times``, which calculates when a rule is due, and ``plan``, which decides what becomes of due
+times; ``runner`` carries that out.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from everturn.schedules.reading import describe
     from everturn.schedules.runner import ScheduleRunner
     from everturn.schedules.times import check_timing, latest_times, next_time, next_times
+    from everturn.schedules.tool import SchedulesTool
 
 __all__ = [
     "Preview",
     "ReadSentence",
     "ScheduleBook",
     "ScheduleRunner",
+    "SchedulesTool",
     "check_timing",
     "describe",
     "latest_times",

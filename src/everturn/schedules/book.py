@@ -55,9 +55,10 @@ class ScheduleBook:
         reading = read_sentence(sentence, timezone or self.timezone, self._clock.now_ms())
         return ReadSentence(reading, None if reading.timing is None else self.preview(reading.timing))
 
-    def read_when(self, words: str, timezone: str | None = None) -> Timing:
-        """A rule in words. Raises Invalid for words that are not clear."""
-        return read_when(words, timezone or self.timezone, self._clock.now_ms())
+    def read_when(self, words: str, timezone: str | None = None, *, now_ms: int | None = None) -> Timing:
+        """A rule in words. ``now_ms``: when they were said. Raises Invalid for words that are not clear."""
+        said_at = self._clock.now_ms() if now_ms is None else now_ms
+        return read_when(words, timezone or self.timezone, said_at)
 
     async def add(self, owner: str, settings: ScheduleSettings, session_id: str | None = None) -> Schedule:
         now = self._clock.now_ms()

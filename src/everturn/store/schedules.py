@@ -37,6 +37,7 @@ from everturn.store.scripts.queries.schedules import (
     OCCURRENCE_INSERT,
     OCCURRENCES,
     SCHEDULE,
+    SCHEDULE_OF_TURN,
     SCHEDULES,
     SCHEDULES_COUNT,
     SCHEDULES_DUE,
@@ -92,6 +93,10 @@ class Schedules:
         self, owner: str, schedule_id: str, *, limit: int = 50, before: int | None = None
     ) -> Sequence[Occurrence]:
         return await self._db.read(_occurrences, owner, schedule_id, limit, before)
+
+    async def of_turn(self, owner: str, turn_id: str) -> Schedule | None:
+        row = await self._db.read(_of_turn, owner, turn_id)
+        return None if row is None else schedule_of(row)
 
     async def troubled(self, owner: str, *, limit: int) -> Sequence[ScheduleTrouble]:
         return [_trouble_of(row) for row in await self._db.read(_troubled, owner, limit)]
@@ -247,6 +252,10 @@ def _occurrences(
     row = yield from _find(tx, owner, schedule_id)
     rows = yield from OCCURRENCES.all(row.schedule_no, _FAR if before is None else before, limit)
     return [occurrence_of(found) for found in rows]
+
+
+def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[ScheduleColumns | None]:
+    return (yield from SCHEDULE_OF_TURN.first(turn_id, owner))
 
 
 def _troubled(tx: Tx, owner: str, limit: int) -> Script[list[TroubledColumns]]:

@@ -8,4 +8,5 @@ TOOL_NAMES = frozenset(
         *("search_files", "search_sessions", "terminal", "todo", "web_fetch", "write_file"),
     )
 )
+SCHEDULES_TOOL = "schedules"
 JOB_TOOL_NAMES = frozenset(("job_output", "job_stop", "job_wait", "jobs"))  # where jobs are switched on

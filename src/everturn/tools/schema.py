@@ -87,6 +87,10 @@ class Action:
         """What the policy should know about this call. By default nothing needs a question."""
         return Judgement(label=self.name)
 
+    async def assess(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
+        """As ``judge``, of a tool that has to look something up for it. Changes nothing."""
+        return self.judge(call, arguments, context)
+
     async def run(self, call: ToolCall, emit: Emit) -> Answer:
         return await _answer(self.name, self._arguments, call, lambda given: self.act(call, emit, **given))
 

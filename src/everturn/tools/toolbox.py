@@ -129,7 +129,7 @@ class EverturnToolbox:
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         try:
             await self._check_sign_in(call.profile)
-            judgement = self._judgement(call, await self._find(call))
+            judgement = await self._judgement(call, await self._find(call))
             is_sandboxed = self._context_of(call).is_sandboxed
             return await self.policy.rule(call, judgement, is_sandboxed=is_sandboxed)
         except HostNetworkRefused as error:
@@ -147,7 +147,7 @@ class EverturnToolbox:
         if not decision.is_lasting:
             return
         tool = await self._find(call)
-        judgement = self._judgement(call, tool)
+        judgement = await self._judgement(call, tool)
         await self.policy.remember(call, judgement, decision)
 
     async def check_project(self, folder: str) -> str:
@@ -273,7 +273,7 @@ class EverturnToolbox:
     async def _door(self, call: ToolCall) -> AsyncIterator[Door]:
         """The way to the network for a call that may run: a host about which it asked is allowed by now."""
         context = self._context_of(call)
-        judgement = self._judgement(call, self._tools.gated(call.name))
+        judgement = await self._judgement(call, self._tools.gated(call.name))
         asked = {concern.key for concern in judgement.concerns}
 
         async def may(host: str) -> bool:
@@ -285,14 +285,14 @@ class EverturnToolbox:
             yield door
         await self.policy.record_refused(call, [host_key(host) for host in door.refused], judgement.label)
 
-    def _judgement(self, call: ToolCall, tool: Tool | None) -> Judgement:
+    async def _judgement(self, call: ToolCall, tool: Tool | None) -> Judgement:
         context = self._context_of(call)
         if isinstance(tool, Action):
             try:
                 arguments = tool.check(call.arguments)
             except msgspec.ValidationError:
                 return Judgement(label=call.name)  # it will say what is wrong, and do nothing
-            return tool.judge(call, arguments, context)
+            return await tool.assess(call, arguments, context)
         if isinstance(tool, McpTool):
             return tool.judge(call, call.arguments, context)
         concern = Concern(

@@ -18,6 +18,10 @@ SELECT count(*) FROM schedules WHERE owner = $1
 -- name: schedule_get
 SELECT {schedule_columns} FROM schedules c WHERE c.id = $1
 
+-- name: schedule_of_turn
+SELECT {schedule_columns} FROM turns t JOIN occurrences o ON o.turn_no = t.turn_no
+JOIN schedules c ON c.schedule_no = o.schedule_no WHERE t.id = $1 AND c.owner = $2
+
 -- name: schedules_list
 SELECT {schedule_columns} FROM schedules c WHERE c.owner = $1 AND c.id > $2 ORDER BY c.id LIMIT $3
 

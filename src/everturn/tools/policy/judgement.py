@@ -21,6 +21,7 @@ class Concern(msgspec.Struct, frozen=True):
     ``sends``: data may leave for the network. ``is_outside``: it may reach outside the workspace. Once
     untrusted output is in the context, stored permission no longer covers those two.
     ``is_opaque``: what will run is not known, so the hard rules could not be checked.
+    ``asks_always``: no earlier answer covers it, not even trust in the session.
     """
 
     reason: str
@@ -28,6 +29,7 @@ class Concern(msgspec.Struct, frozen=True):
     sends: bool = False
     is_outside: bool = False
     is_opaque: bool = False
+    asks_always: bool = False
     covers: str = ""
 
 

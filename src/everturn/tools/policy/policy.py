@@ -122,7 +122,7 @@ class Policy:
     async def _is_covered(
         self, call: ToolCall, concern: Concern, *, is_trusted: bool, is_sandboxed: bool
     ) -> bool:
-        if call.is_tainted and _reaches_far(concern):
+        if concern.asks_always or (call.is_tainted and _reaches_far(concern)):
             return False
         if concern.key and await self._has(call, concern.key):
             return True
@@ -153,7 +153,7 @@ class Policy:
 
 def _options(call: ToolCall, concerns: list[Concern], *, is_sandboxed: bool) -> tuple[Decision, ...]:
     """The answers to offer: only those that would cover this call the next time."""
-    if call.is_tainted and any(_reaches_far(concern) for concern in concerns):
+    if any(concern.asks_always or (call.is_tainted and _reaches_far(concern)) for concern in concerns):
         return (Decision.ONCE, Decision.DENY)
     options = [Decision.ONCE]
     if all(concern.key for concern in concerns):

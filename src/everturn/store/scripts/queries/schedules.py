@@ -58,6 +58,7 @@ SCHEDULES_DUE: Select[[int, int], ScheduleColumns] = Select("schedules_due", Sch
 SCHEDULES_FROM_THE_FUTURE: Select[[int, int], ScheduleColumns] = Select(
     "schedules_from_the_future", ScheduleColumns
 )
+SCHEDULE_OF_TURN: Select[[str, str], ScheduleColumns] = Select("schedule_of_turn", ScheduleColumns)
 SCHEDULES_TROUBLED: Select[[str, int], TroubledColumns] = Select("schedules_troubled", TroubledColumns)
 NEXT_LOOK: SelectValue[[], int | None] = SelectValue("schedules_next_look")
 OCCURRENCE_INSERT: SelectValue[[str, int, int, str, str, int, int], int] = SelectValue("occurrence_insert")
