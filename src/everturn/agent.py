@@ -22,7 +22,7 @@ from everturn.domain.tool import Tool, ToolCall, ToolQuestion, ToolResult, ToolS
 from everturn.domain.turns import Turn
 from everturn.domain.words import read_word
 from everturn.memory import CommitResult, Memory
-from everturn.tools import JOB_TOOL_NAMES, TOOL_NAMES, tool
+from everturn.tools import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, TOOL_NAMES, tool
 from everturn.tools.schema import FunctionTool
 
 __all__ = [
@@ -257,7 +257,7 @@ def _make_tools(given: Sequence[Tool | ToolFunction]) -> list[Tool]:
     made = [_make_tool(each) for each in given]
     names = [each.spec.name for each in made]
     for name in names:
-        if name in TOOL_NAMES | JOB_TOOL_NAMES or names.count(name) > 1:
+        if name in TOOL_NAMES | JOB_TOOL_NAMES | DELEGATE_TOOL_NAMES or names.count(name) > 1:
             raise Invalid(f"There are two tools named {name!r}.", hint="Give each tool its own name.")
     return made
 

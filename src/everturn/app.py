@@ -17,7 +17,7 @@ from everturn.domain.probe import Probe
 from everturn.domain.runtime import Runtime
 from everturn.domain.secrets import Secrets
 from everturn.domain.tool import Tool
-from everturn.engine import Engine, EngineParts, EngineSettings
+from everturn.engine import Delegates, Engine, EngineParts, EngineSettings
 from everturn.engine import TurnProfile as EngineProfile
 from everturn.gateway import AccountBook, BookServices, GatewayAccounts, RunningServices
 from everturn.jobs import Jobs, JobServices
@@ -98,7 +98,10 @@ async def open_app(
             JobServices(store.jobs, store.files, store.machine, sandbox, runtime, config.home / "jobs"),
             config.jobs,
         )
+        delegates = Delegates(store, clock, config.delegates)
         tool_services = _tool_services(config, store, keys, runtime, jobs)
+        if config.delegates.depth_max:
+            tool_services = msgspec.structs.replace(tool_services, delegates=delegates)
         toolbox = await stack.enter_async_context(
             EverturnToolbox(config.home, tool_services, config.profiles, sandbox=sandbox, extra=own)
         )
@@ -112,6 +115,7 @@ async def open_app(
                     memory.memory if config.memory.provider else None,
                     recorder,
                     config.budget.guest_budgets(),
+                    delegates,
                 ),
                 runtime,
                 engine_settings(config),

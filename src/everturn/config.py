@@ -22,14 +22,14 @@ from everturn.domain.gateway import AccountSetup
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.settings import default_of, inner_struct, settings_of
 from everturn.engine.budget_settings import BudgetSettings
-from everturn.engine.settings import EngineSettings
+from everturn.engine.settings import DelegateSettings, EngineSettings
 from everturn.gateway.settings import check_name, read_setup
 from everturn.jobs.settings import JobSettings
 from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
 from everturn.store import StoreSettings, parse_address
-from everturn.tools.names import JOB_TOOL_NAMES, SCHEDULES_TOOL, TOOL_NAMES
+from everturn.tools.names import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, SCHEDULES_TOOL, TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.web.settings import WebSettings
 from everturn.workspace.settings import FilesSettings
@@ -62,6 +62,7 @@ TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
         "delivery": DeliverySettings,
         "budget": BudgetSettings,
         "jobs": JobSettings,
+        "delegates": DelegateSettings,
     }
 )
 # Settings of [server] that have an environment variable of their own.
@@ -114,6 +115,7 @@ _FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
         "delivery": frozenset(),
         "budget": frozenset(),
         "jobs": frozenset(),
+        "delegates": frozenset(),
         "memory": frozenset(
             (
                 *("look_s", "observe_timeout_s", "close_timeout_s", "owing_max", "extraction_chars_max"),
@@ -148,6 +150,7 @@ class Config(msgspec.Struct, frozen=True):
     delivery: DeliverySettings = DeliverySettings()
     budget: BudgetSettings = BudgetSettings()
     jobs: JobSettings = JobSettings()
+    delegates: DelegateSettings = DelegateSettings()
     gateway: Mapping[str, AccountSetup] = MappingProxyType({})
 
 
@@ -219,6 +222,7 @@ def read_config(
         delivery=reader.convert(DeliverySettings, "delivery", reader.table("delivery")),
         budget=reader.convert(BudgetSettings, "budget", reader.table("budget")),
         jobs=reader.convert(JobSettings, "jobs", reader.table("jobs")),
+        delegates=reader.convert(DelegateSettings, "delegates", reader.table("delegates")),
         gateway=reader.gateway(),
     )
 
@@ -317,7 +321,8 @@ class _Reader:
                     if key not in kind.__struct_fields__:
                         hint = f"Possible: {', '.join(known)}."
                         raise self._wrong((section, name, key), "is not a known key", hint)
-        return parse_profiles(self.text, FILE, TOOL_NAMES | JOB_TOOL_NAMES | {MEMORY_TOOL, SCHEDULES_TOOL})
+        names = TOOL_NAMES | JOB_TOOL_NAMES | DELEGATE_TOOL_NAMES | {MEMORY_TOOL, SCHEDULES_TOOL}
+        return parse_profiles(self.text, FILE, names)
 
     def check_storage(self, address: str | None) -> None:
         """Raises Invalid for a wrong address of object storage."""

@@ -40,7 +40,7 @@ SESSION = "ses_00000000000000000000000000"
 SESSION_KINDS = frozenset(
     (
         *("session.changed", "files.restored", "reply.sent", "reply.unknown", "snapshot"),
-        *("job.started", "job.output", "job.ended"),
+        *("job.started", "job.output", "job.ended", "delegate.started"),
     )
 )
 
@@ -245,6 +245,22 @@ def _answers() -> list[Case]:
                 ev.QuestionAnswered("ask_5", "resume", "budget", AskTopic.BUDGET),
                 _resumed(ClaimReason.ANSWERED),
                 *said(1, "Yes."),
+                ev.TurnCompleted(),
+            ],
+        ),
+        Case(
+            "waited for a delegate",
+            [
+                *begun(),
+                *wished(1, Call("c1", "delegate", '{"tasks":[{"instructions":"Look."}]}')),
+                ev.ToolStarted(1, "c1", "delegate", '{"tasks":[{"instructions":"Look."}]}', "delegate Look."),
+                ev.TurnWaiting(("ask_6",)),
+                ev.DelegateEnded(
+                    "ses_2", "trn_1", "c1", "completed", "Delegate ses_2 (Look.) is done.\nSeen."
+                ),
+                _resumed(ClaimReason.ANSWERED, 1),
+                finished(Call("c1", "delegate", "{}"), "Delegate ses_2 (Look.) is done.\nSeen."),
+                *said(2, "It is done."),
                 ev.TurnCompleted(),
             ],
         ),

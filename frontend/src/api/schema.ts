@@ -193,6 +193,8 @@ export interface components {
             files?: components["schemas"]["FilesInDoubt"] | null;
             /** @default null */
             budget?: components["schemas"]["AskBudget"] | null;
+            /** @default null */
+            root_session?: string | null;
         };
         /** AskBudget */
         AskBudget: {
@@ -203,7 +205,7 @@ export interface components {
          * AskTopic
          * @enum {unknown}
          */
-        AskTopic: "approval" | "budget" | "doubt" | "instructions" | "limit" | "question" | "repeat";
+        AskTopic: "approval" | "budget" | "delegate" | "doubt" | "instructions" | "limit" | "question" | "repeat";
         /** Asks */
         Asks: {
             items: components["schemas"]["Ask"][];
@@ -363,6 +365,36 @@ export interface components {
             minutes_max: number;
             tokens_max: number | null;
             cost_usd_max: number | null;
+        };
+        /** DelegateEnded */
+        DelegateEnded: {
+            /** @enum {unknown} */
+            kind: "delegate.ended";
+            delegate_id: string;
+            turn_id: string;
+            call_id: string;
+            state: string;
+            /** @default  */
+            text?: string;
+            /** @default {} */
+            usage?: components["schemas"]["Usage"];
+            /** @default false */
+            is_untrusted?: boolean;
+        };
+        /** DelegateStarted */
+        DelegateStarted: {
+            /** @enum {unknown} */
+            kind: "delegate.started";
+            delegate_id: string;
+            turn_id: string;
+            call_id: string;
+            name: string;
+            /** @default true */
+            is_waited?: boolean;
+        };
+        /** DelegatesOut */
+        DelegatesOut: {
+            items: components["schemas"]["ShownDelegate"][];
         };
         /** Failure */
         Failure: {
@@ -1180,6 +1212,10 @@ export interface components {
             transcript_version?: number;
             /** @default null */
             chat?: components["schemas"]["SessionChat"] | null;
+            /** @default null */
+            parent_turn?: string | null;
+            /** @default null */
+            parent_session?: string | null;
         };
         /** SessionChanged */
         SessionChanged: {
@@ -1204,7 +1240,7 @@ export interface components {
             position: number;
             turn_id: string | null;
             at: number;
-            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["FilesChanged"] | components["schemas"]["FilesRestored"] | components["schemas"]["FilesMoved"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["BudgetReached"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["JobStarted"] | components["schemas"]["JobOutput"] | components["schemas"]["JobEnded"] | components["schemas"]["SessionChanged"] | components["schemas"]["ReplySent"] | components["schemas"]["ReplyUnknown"] | components["schemas"]["Snapshot"];
+            event: components["schemas"]["TurnAccepted"] | components["schemas"]["TurnStarted"] | components["schemas"]["StepStarted"] | components["schemas"]["TextDelta"] | components["schemas"]["ReasoningDelta"] | components["schemas"]["StepFinished"] | components["schemas"]["StepAbandoned"] | components["schemas"]["StepUsage"] | components["schemas"]["Progress"] | components["schemas"]["ToolStarted"] | components["schemas"]["ToolOutput"] | components["schemas"]["ToolFinished"] | components["schemas"]["FilesChanged"] | components["schemas"]["FilesRestored"] | components["schemas"]["FilesMoved"] | components["schemas"]["ApprovalRequested"] | components["schemas"]["ApprovalResolved"] | components["schemas"]["QuestionAsked"] | components["schemas"]["BudgetReached"] | components["schemas"]["QuestionAnswered"] | components["schemas"]["TurnWaiting"] | components["schemas"]["TurnResumed"] | components["schemas"]["TurnCompleted"] | components["schemas"]["TurnCancelled"] | components["schemas"]["TurnFailed"] | components["schemas"]["TurnInterrupted"] | components["schemas"]["MessageAdded"] | components["schemas"]["JobStarted"] | components["schemas"]["JobOutput"] | components["schemas"]["JobEnded"] | components["schemas"]["DelegateStarted"] | components["schemas"]["DelegateEnded"] | components["schemas"]["SessionChanged"] | components["schemas"]["ReplySent"] | components["schemas"]["ReplyUnknown"] | components["schemas"]["Snapshot"];
         };
         /** SessionNews */
         SessionNews: {
@@ -1229,6 +1265,30 @@ export interface components {
             secrets: components["schemas"]["SecretsState"];
             sandbox: components["schemas"]["Sandboxed"];
             version: string;
+        };
+        /** ShownDelegate */
+        ShownDelegate: {
+            id: string;
+            turn_id: string;
+            parent_session: string;
+            parent_turn: string;
+            call_id: string;
+            name: string;
+            depth: number;
+            state: components["schemas"]["TurnState"];
+            is_waited: boolean;
+            is_stopping: boolean;
+            created_at: number;
+            started_at: number | null;
+            ended_at: number | null;
+            model: string | null;
+            usage: components["schemas"]["Usage"];
+            asks: number;
+            activity: string;
+            files: components["schemas"]["TurnFiles"] | null;
+            is_applied: boolean;
+            is_refused: boolean;
+            timeline: components["schemas"]["Bar"][];
         };
         /** ShownFolders */
         ShownFolders: {

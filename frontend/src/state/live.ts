@@ -48,6 +48,9 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "job.started": unchanged,
   "job.output": unchanged,
   "job.ended": unchanged,
+  // A delegate has a card of its own; the result of the call follows its end.
+  "delegate.started": unchanged,
+  "delegate.ended": unchanged,
   "approval.requested": approvalRequested,
   "approval.resolved": approvalResolved,
   // The question that comes with it is what is shown.

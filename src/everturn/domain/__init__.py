@@ -10,6 +10,7 @@ __all__ = [
     "blobs",
     "checkpoints",
     "clock",
+    "delegates",
     "delivery",
     "delivery_store",
     "environ",

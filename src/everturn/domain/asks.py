@@ -25,6 +25,7 @@ class AskTopic(Words):
     REPEAT = "repeat"  # the same call gave the same result several times
     INSTRUCTIONS = "instructions"  # may text from outside steer the agent?
     BUDGET = "budget"  # a budget is used up
+    DELEGATE = "delegate"  # the turn waits for a delegate; no person is asked
 
 
 class Decision(Words):
@@ -116,6 +117,7 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     edited: str | None = None  # the user's arguments, which replace those of the call
     files: FilesInDoubt | None = None  # of DOUBT; None: they were not recorded
     budget: AskBudget | None = None  # of BUDGET
+    root_session: str | None = None  # of a delegate's ask: the session in which its user sees it
 
 
 class Asks(Protocol):

@@ -204,6 +204,29 @@ class TooManyJobs(Refused):
         )
 
 
+class TooManyDelegates(Refused):
+    code = "too_many_delegates"
+    status = 409
+
+    def __init__(self, wanted: int, at_work: int, at_once_max: int) -> None:
+        super().__init__(
+            f"{wanted} more delegates would be too many: {at_work} are at work for this session, and at most "
+            f"{at_once_max} may be. Nothing was started.",
+            hint="Start fewer, or wait until some have ended.",
+        )
+
+
+class DelegatesTooDeep(Refused):
+    code = "delegates_too_deep"
+    status = 409
+
+    def __init__(self, depth_max: int) -> None:
+        super().__init__(
+            f"A delegate at depth {depth_max} cannot delegate further. Nothing was started.",
+            hint="Do the task yourself.",
+        )
+
+
 class JobElsewhere(Refused):
     code = "job_elsewhere"
     status = 409

@@ -277,6 +277,29 @@ class JobEnded(Payload, frozen=True, tag="job.ended"):
     output_bytes: int = 0
 
 
+class DelegateStarted(Payload, frozen=True, tag="delegate.started"):
+    """A delegate works for the turn ``turn_id``. The event is of no turn, as those of jobs are."""
+
+    delegate_id: str
+    turn_id: str
+    call_id: str
+    name: str
+    is_waited: bool = True
+
+
+class DelegateEnded(Payload, frozen=True, tag="delegate.ended"):
+    """A delegate's result is with its parent. If the parent's turn waits for it, the event is of that turn
+    and holds the ``text``; otherwise it is of no turn."""
+
+    delegate_id: str
+    turn_id: str
+    call_id: str
+    state: str
+    text: str = ""
+    usage: Usage = Usage()
+    is_untrusted: bool = False
+
+
 class SessionChanged(Payload, frozen=True, tag="session.changed"):
     """The transcript or the settings changed; ``what`` says how, ``head`` where it now ends."""
 
@@ -337,6 +360,8 @@ AnyPayload = Union[
     JobStarted,
     JobOutput,
     JobEnded,
+    DelegateStarted,
+    DelegateEnded,
     SessionChanged,
     ReplySent,
     ReplyUnknown,

@@ -73,6 +73,7 @@ class CallState(msgspec.Struct):
     answer: str | None = None  # the answer to its question
     doubt: str | None = None  # the answer to "outcome unknown"; "run again" allows one run
     files: FilesInDoubt | None = None  # what that question showed of its files
+    reports: dict[str, ev.DelegateEnded] = {}  # of the delegates that it waited for
     result: Result | None = None
     finished_at: int | None = None
     printed: Printed = msgspec.field(default_factory=Printed)
@@ -365,11 +366,20 @@ class Fold:
         elif payload.topic == AskTopic.QUESTION:
             call.answer = payload.answer
 
+    def _on_delegate_ended(self, payload: ev.DelegateEnded, event: ev.Event) -> None:
+        call = self._calls.get(payload.call_id)
+        if call is not None:
+            call.reports = {**call.reports, payload.delegate_id: payload}
+
     # --- the turn ----------------------------------------------------------------------------------
 
     def _on_turn_resumed(self, payload: ev.TurnResumed, event: ev.Event) -> None:
         if payload.reason == ClaimReason.ANSWERED:
             return
+        if payload.reason == ClaimReason.MANUAL:
+            # It was interrupted while it waited, perhaps before all of them had ended: it waits again.
+            for call in self._calls.values():
+                call.reports = {}
         stopped = payload.stopped_at or self._last_at or event.at
         for key in list(self._open_bars):
             is_call = key in self._calls
@@ -528,6 +538,7 @@ _HANDLERS: dict[type[ev.Payload], _Handler] = {
     ev.ApprovalResolved: Fold._on_approval_resolved,
     ev.QuestionAsked: Fold._on_question_asked,
     ev.QuestionAnswered: Fold._on_question_answered,
+    ev.DelegateEnded: Fold._on_delegate_ended,
     ev.TurnResumed: Fold._on_turn_resumed,
     ev.TurnCompleted: Fold._on_turn_ended,
     ev.TurnCancelled: Fold._on_turn_ended,

@@ -19,6 +19,7 @@ class SessionKind(StrEnum):
 
     ORDINARY = "ordinary"
     EPHEMERAL = "ephemeral"  # serves one answer, then it is purged
+    DELEGATE = "delegate"  # works for a turn of another session
 
 
 class SessionChat(msgspec.Struct, frozen=True):
@@ -64,6 +65,12 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     first_words: str = ""  # what lists call it until it has a title; empty then
     transcript_version: int = 0  # the version at which the transcript last changed
     chat: SessionChat | None = None
+    parent_turn: str | None = None  # of a delegate: the turn that it works for
+    parent_session: str | None = None
+
+    @property
+    def is_delegate(self) -> bool:
+        return self.parent_turn is not None
 
 
 class NewSession(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from everturn.domain.asks import Ask, Asks
 from everturn.domain.blobs import Blobs
 from everturn.domain.budgets import Budgets
 from everturn.domain.checkpoints import Checkpoints
+from everturn.domain.delegates import DelegateStore
 from everturn.domain.delivery_store import Delivery
 from everturn.domain.events import Event, Payload
 from everturn.domain.fold import Folded
@@ -538,6 +539,9 @@ class Store(StoreHealth, StoreLeases, Protocol):
 
     @property
     def jobs(self) -> JobStore: ...
+
+    @property
+    def delegates(self) -> DelegateStore: ...
 
     @property
     def working_copies(self) -> WorkingCopies: ...

@@ -82,6 +82,13 @@ class ToolQuestion(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
 
+class ToolWait(msgspec.Struct, frozen=True):
+    """Returned instead of a result by a tool that has started delegates: the turn waits for them, durably,
+    and their reports become the result."""
+
+    delegates: tuple[str, ...]
+
+
 class Instructions(msgspec.Struct, frozen=True):
     """The workspace's AGENTS.md. ``text`` is for the context only if ``is_trusted``; else the user is to
     be asked once about this content, with ``preview``."""
@@ -113,7 +120,7 @@ class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec: ...
 
-    async def run(self, call: ToolCall, emit: Emit) -> Union[ToolResult, ToolQuestion]:
+    async def run(self, call: ToolCall, emit: Emit) -> Union[ToolResult, ToolQuestion, ToolWait]:
         """Run the call. ``emit`` shows live output. Cancelling must end the work.
 
         Bad arguments and ordinary failures are results with outcome ERROR, not exceptions.

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from everturn.engine.delegates import Delegates
     from everturn.engine.engine import Engine
     from everturn.engine.preferences import Preferences, read_preferences, write_preferences
     from everturn.engine.services import EngineParts
-    from everturn.engine.settings import EngineSettings, TurnProfile
+    from everturn.engine.settings import DelegateSettings, EngineSettings, TurnProfile
 
 __all__ = [
+    "DelegateSettings",
+    "Delegates",
     "Engine",
     "EngineParts",
     "EngineSettings",

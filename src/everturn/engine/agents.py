@@ -79,7 +79,7 @@ class BoundAgent:
     def owed_to(self) -> tuple[str | None, str]:
         """The provider and the name of the handle that the turn will be owed to."""
         memory, handle = self._services.memory, self._warm.handle
-        if memory is None or self._session.private:
+        if memory is None or self._session.private or self._session.is_delegate:
             return None, ""
         return (memory.provider, "") if handle is None else (handle.name, memory.name_of(handle))
 
@@ -143,6 +143,15 @@ async def load_history(services: TurnServices, session: Session, turn: Turn) -> 
     return [message for message in messages if message.turn_id != turn.id or message.ordinal == 0]
 
 
+async def tools_of(services: TurnServices, session: Session, turn: Turn) -> Sequence[Tool]:
+    """The tools that a turn may use: those of its profile and, of a delegate's, only what it was given."""
+    tools = await services.toolbox.tools(session.owner, session.id, turn.profile or session.profile)
+    if not session.is_delegate:
+        return tools
+    rights = await services.store.delegates.rights(session.id)
+    return [tool for tool in tools if rights.tools is None or tool.spec.name in rights.tools]  # guard: e09
+
+
 async def instructions_of(services: TurnServices, session: Session) -> Instructions:
     """The instructions for agents in the session's workspace (AGENTS.md)."""
     workspace = await services.toolbox.workspace(session.owner, session.id, session.project)
@@ -161,12 +170,13 @@ class Agents:
         """The agent for this turn. It is not evicted inside the context."""
         services, session, turn = self._services, claim.session, claim.turn
         profile = turn.profile or session.profile
-        tools = await services.toolbox.tools(session.owner, session.id, profile)
+        tools = await tools_of(services, session, turn)
         system = services.settings.profile(profile).system_prompt or services.settings.system_prompt
         told = await instructions_of(services, session)
         if told.is_trusted:
             system = f"{system}\n\nInstructions of this workspace (AGENTS.md):\n{told.text}"
-        memory = None if session.private else services.memory
+        # A delegate is told what it needs, and owes nothing.
+        memory = None if session.private or session.is_delegate else services.memory
         is_new = self._cache.peek(key_of(session, profile)) is None
         known = await self._read_recalled(session, profile, memory)
         plain = WarmAgent(system, services.settings.small_prompt, tuple(tool.spec.schema for tool in tools))
@@ -252,7 +262,8 @@ def key_of(session: Session, profile: str | None) -> str:
     """The cache key. Owners never share an agent, and private sessions share none with others."""
     place = session.key or f"{_WEB}:{profile or 'default'}:{session.model or ''}"
     # The owner's length comes first, so that no owner and key can read as another owner's.
-    return f"{len(session.owner)} {session.owner}\n{place}\n{'private' if session.private else ''}"
+    of = f"{'private' if session.private else ''}{' delegate' if session.is_delegate else ''}"
+    return f"{len(session.owner)} {session.owner}\n{place}\n{of}"
 
 
 def _signature(plain: WarmAgent, model: str, memory: Memory | None, forgotten: int) -> str:

@@ -23,6 +23,7 @@ from everturn.domain.tool import (
     ToolCall,
     ToolQuestion,
     ToolResult,
+    ToolWait,
     Verdict,
 )
 from everturn.domain.turns import Turn
@@ -39,10 +40,10 @@ READS_AT_ONCE_MAX = 8
 
 
 class NewAsk(msgspec.Struct, frozen=True):
-    """Something to ask the user, an approval or a question: the ask and the event that shows it."""
+    """Something to wait for: an approval, a question, or a delegate, which no event shows."""
 
     ask: Ask
-    payload: ev.Payload
+    payload: ev.Payload | None = None
 
 
 class AskWording(msgspec.Struct, frozen=True):
@@ -99,8 +100,7 @@ class Calls:
             if together:
                 questions = await self._run_together(together)
             else:
-                question = await self._resolve_call(states[done])
-                questions = [] if question is None else [question]
+                questions = await self._resolve_call(states[done])
             done += max(1, len(together))
             if questions:
                 later = [await self._question_ahead(other) for other in states[done:]]
@@ -136,36 +136,37 @@ class Calls:
         may_run = ruling.verdict is Verdict.ALLOW or (ruling.verdict is Verdict.ASK and run.is_approved)
         return _Ready(state, tool, call, run, ruling) if may_run else None
 
-    async def _resolve_call(self, state: CallState) -> NewAsk | None:
+    async def _resolve_call(self, state: CallState) -> list[NewAsk]:
         tool = self._agent.tools.get(state.call.name)
         move = next_for_call(state, tool.spec if tool else None)
         if state.files is not None and state.doubt in GOING_BACK:
             await self._files.go_back(await self._workspace(), state.files)
         if isinstance(move, GiveResult):
-            await self._finish(state, ToolResult(move.text, move.outcome), is_untrusted=False)
-            return None
+            given = ToolResult(move.text, move.outcome)
+            await self._finish(state, given, is_untrusted=move.is_untrusted)
+            return []
         if tool is None:
             await self._finish(state, _unknown_tool(state, self._agent), is_untrusted=False)
-            return None
+            return []
         if isinstance(move, AskDoubt):
-            return await self._ask_doubt(state, move)
+            return [await self._ask_doubt(state, move)]
         call = await self._call(state)
         if isinstance(call, ToolResult):
             await self._finish(state, call, is_untrusted=False)
-            return None
+            return []
         run = move if isinstance(move, RunCall) else RunCall(1)
         return await self._judge_and_run(state, tool, call, run)
 
     async def _judge_and_run(
         self, state: CallState, tool: Tool, call: ToolCall, run: RunCall
-    ) -> NewAsk | None:
+    ) -> list[NewAsk]:
         ruling = await self._services.toolbox.rule(call, tool.spec)
         if ruling.verdict is Verdict.DENY:
             text = f"This call is not allowed: {ruling.reason}"
             await self._finish(state, ToolResult(text, Outcome.DENIED), is_untrusted=False)
-            return None
+            return []
         if ruling.verdict is Verdict.ASK and not run.is_approved:
-            return self._approval(state, ruling)
+            return [self._approval(state, ruling)]
         if run.is_approved and state.decision is not None and state.decision.is_lasting:
             await self._services.toolbox.remember(call, state.decision)
         return await self._run(_Ready(state, tool, call, run, ruling))
@@ -186,7 +187,7 @@ class Calls:
 
     # --- running -----------------------------------------------------------------------------------
 
-    async def _run(self, ready: _Ready) -> NewAsk | None:
+    async def _run(self, ready: _Ready) -> list[NewAsk]:
         if not ready.tool.spec.reads_only:
             await self._files.find_changes(ready.call.workspace)  # guard: e01
         await self._start([ready])
@@ -201,12 +202,12 @@ class Calls:
 
             async def perform(ready: _Ready) -> None:
                 try:
-                    question = await self._perform(ready)
+                    asked = await self._perform(ready)
                 except Exception as error:
                     failures.append(error)
                     group.cancel_scope.cancel()
                 else:
-                    questions.extend([] if question is None else [question])
+                    questions.extend(asked)
 
             for ready in several:
                 group.start_soon(perform, ready, name=f"call {ready.call.id}")
@@ -220,13 +221,15 @@ class Calls:
         await self._services.probe.reach(Moment.TOOL_STARTED, self._turn.id)
         await self._services.may_start()
 
-    async def _perform(self, ready: _Ready) -> NewAsk | None:
+    async def _perform(self, ready: _Ready) -> list[NewAsk]:
         """Run a call whose start is in the journal, and journal its result."""
         state, tool, call = ready.state, ready.tool, ready.call
         result = await self._run_tool(tool, call)
         await self._services.probe.reach(Moment.TOOL_RAN, self._turn.id)
         if isinstance(result, ToolQuestion):
-            return self._ask(state, AskTopic.QUESTION, result.text, result.choices)
+            return [self._ask(state, AskTopic.QUESTION, result.text, result.choices)]
+        if isinstance(result, ToolWait):
+            return [self._await(state, delegate_id) for delegate_id in result.delegates]
         result = msgspec.structs.replace(result, text=storable(result.text))
         trouble: Retry | Stopped | None = None
         try:
@@ -252,12 +255,12 @@ class Calls:
         await self._files.record_late()  # guard: e01
         if isinstance(trouble, Stopped):
             raise trouble
-        return None
+        return []
 
-    async def _run_tool(self, tool: Tool, call: ToolCall) -> ToolResult | ToolQuestion:
+    async def _run_tool(self, tool: Tool, call: ToolCall) -> ToolResult | ToolQuestion | ToolWait:
         output = OutputBatcher(self._services, self._log, call.id)
         timeout_s = tool.spec.timeout_s
-        result: ToolResult | ToolQuestion = ToolResult(
+        result: ToolResult | ToolQuestion | ToolWait = ToolResult(
             f"{call.name} took longer than {timeout_s:g} seconds and was ended.", Outcome.ERROR
         )
         async with anyio.create_task_group() as group:
@@ -386,6 +389,12 @@ class Calls:
     def _ask(self, state: CallState, topic: AskTopic, text: str, choices: tuple[str, ...]) -> NewAsk:
         ask = new_ask(self._services, self._turn, AskWording(topic, text, choices), state.call)
         return NewAsk(ask, ev.QuestionAsked(ask.id, text, choices, topic, state.call.id))
+
+    def _await(self, state: CallState, delegate_id: str) -> NewAsk:
+        """Wait for a delegate; it never expires, because the delegate's turn has an end of its own."""
+        wording = AskWording(AskTopic.DELEGATE, delegate_id, ())
+        ask = new_ask(self._services, self._turn, wording, state.call)
+        return NewAsk(msgspec.structs.replace(ask, arguments="", expires_at=None))
 
     async def _ask_doubt(self, state: CallState, doubt: AskDoubt) -> NewAsk:
         """Ask about a call in doubt, with what its workspace shows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -17,7 +18,16 @@ from everturn.domain.asks import Ask
 from everturn.domain.budgets import Budget, BudgetKey, BudgetLimit
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import Received
-from everturn.domain.errors import EverturnError, Invalid, ModelTrouble, NothingToDo, Overloaded, Refused
+from everturn.domain.errors import (
+    EverturnError,
+    Gone,
+    Invalid,
+    ModelTrouble,
+    NotFound,
+    NothingToDo,
+    Overloaded,
+    Refused,
+)
 from everturn.domain.events import Event
 from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
@@ -51,6 +61,7 @@ from everturn.engine.agents import Agents, WarmAgent
 from everturn.engine.arguments import find_misfit
 from everturn.engine.budget_watch import BudgetWatch
 from everturn.engine.calls import parse_arguments
+from everturn.engine.delegates import Delegates, EngineActs
 from everturn.engine.lease import lease_of
 from everturn.engine.loop import LoopResult
 from everturn.engine.maintenance import Maintenance
@@ -58,7 +69,7 @@ from everturn.engine.moves import Moves
 from everturn.engine.preferences import read_preferences
 from everturn.engine.runner import Runner
 from everturn.engine.services import EngineParts, TurnServices
-from everturn.engine.settings import EngineSettings
+from everturn.engine.settings import DelegateSettings, EngineSettings
 from everturn.engine.titles import Titler
 from everturn.workspace import Restorer
 
@@ -87,7 +98,7 @@ class Engine:
         self._recorder = recorder
         self._lease = lease_of(store, clock, settings)
         self._budgets = BudgetWatch(store, parts.guest_budgets)
-        restorer = None if recorder is None else Restorer(store, recorder, self._folder_of, self._probe)
+        restorer = None if recorder is None else Restorer(store, recorder, self.folder_of, self._probe)
         self.moves = Moves(store, restorer)
         self.restorer = restorer
         services = TurnServices(
@@ -113,6 +124,10 @@ class Engine:
             memory.assign_worker(self._runner.worker)
         self._titler = Titler(services)
         self._maintenance = Maintenance(services, self._runner.nudge)
+        self.delegates = parts.delegates or Delegates(store, clock, DelegateSettings())
+        self.delegates.bind(
+            EngineActs(self.cancel, self.delete, self._runner.nudge, self._look_at_budgets, restorer)
+        )
         self._exits = AsyncExitStack()
         self._background: anyio.abc.TaskGroup | None = None
         self._memory_tasks: anyio.abc.TaskGroup | None = None
@@ -126,6 +141,7 @@ class Engine:
             await self._budgets.look()  # before the first turn is claimed
             await group.start(self._runner.run, name="runner")
             group.start_soon(self._maintenance.run, name="maintenance")
+            group.start_soon(self.delegates.run, name="delegates")
             group.start_soon(self._run_background, name="background")
             await group.start(self._run_memory_tasks, name="memory tasks")
             group.start_soon(self._log_errors, "restores", self._finish_restores, name="restores")
@@ -238,6 +254,7 @@ class Engine:
         """Stop the task of a turn whose end is durable, and let the session go on."""
         await self._probe.reach(Moment.CANCEL_COMMITTED, turn.id)
         self._runner.cancel_task(turn.id)
+        self.delegates.nudge()
         try:
             # A turn that was asked again and never began.
             await self.moves.finish(turn.owner, turn.session_id)
@@ -342,9 +359,10 @@ class Engine:
         return await self.store.sessions.change(owner, session_id, patch, version=version)
 
     async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:
-        """Stop the session's jobs and its turn, then remove everything of it. ``is_purge``: unless it was
-        restored."""
+        """Stop the session's jobs and its turn, then remove everything of it, and its delegates.
+        ``is_purge``: unless it was restored."""
         await self._toolbox.stop_jobs(owner, session_id)
+        delegates = await self.store.delegates.of_session(owner, session_id)
         await self.store.sessions.delete(owner, session_id, is_purge=is_purge)
         self._runner.cancel_session_task(session_id)
         self._cache.forget_session(session_id)
@@ -353,6 +371,10 @@ class Engine:
         await self._toolbox.forget(owner, session_id)
         if self._recorder is not None:
             await self._recorder.forget(session_id)
+        self.delegates.nudge()
+        for delegate in delegates:
+            with contextlib.suppress(NotFound, Gone):  # deleted before, or by another worker
+                await self.delete(owner, delegate.id)
 
     async def session(self, owner: str, session_id: str) -> Session:
         """The session as it is now, after a pending recovery."""
@@ -427,7 +449,7 @@ class Engine:
         self._runner.nudge()
         return accepted
 
-    async def _folder_of(self, session: Session) -> Path:
+    async def folder_of(self, session: Session) -> Path:
         return await self._toolbox.workspace(session.owner, session.id, session.project)
 
     async def _finish_restores(self) -> None:
@@ -445,6 +467,9 @@ class Engine:
     async def _turn_ended(self, claim: Claim, ended: LoopResult) -> None:
         """Start what follows a completed turn: title, memory, compaction. Other ends need nothing."""
         turn, memory = ended.turn, self._memory
+        self.delegates.nudge()
+        if claim.session.is_delegate:
+            return
         if turn.state is TurnState.COMPLETED and turn.kind is TurnKind.COMPACTION and memory is not None:
             self._start_memory_task(
                 f"compacted {turn.session_id}", memory.commit_session, turn.owner, turn.session_id

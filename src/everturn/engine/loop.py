@@ -247,7 +247,7 @@ class TurnLoop:
             self._claim.epoch,
             self._log.writer.number + 1,
             [question.ask for question in questions],
-            [question.payload for question in questions],
+            [question.payload for question in questions if question.payload is not None],
             worked_ms=self._log.progress.works_ms(self._log.now_ms()),
         )
         await self._services.probe.reach(Moment.ASK_COMMITTED, self._turn.id)

@@ -28,6 +28,8 @@ class OutsideTexts:
         An answer to it is in the turn's journal, so that it is kept exactly once however often the turn
         is taken up again.
         """
+        if self._claim.session.is_delegate:
+            return None  # it uses what its parent's user has agreed to, and asks about nothing else
         return await self._about_folder() or await self._about_servers()
 
     async def _about_folder(self) -> NewAsk | None:

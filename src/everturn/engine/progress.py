@@ -144,6 +144,9 @@ class TurnProgress:
             self._wishes[call.id] = (call.name, call.arguments)
             self.call_ids.add(call.id)
 
+    def _on_delegate_ended(self, payload: ev.DelegateEnded, at: int) -> None:
+        self.usage = self.usage.plus(payload.usage)  # the limits of a turn hold for its delegates, too
+
     def _on_step_usage(self, payload: ev.StepUsage, at: int) -> None:
         self.usage = self.usage.plus(payload.usage)
 
@@ -195,6 +198,7 @@ _HANDLERS: dict[type, _Handler] = {
     ev.StepAbandoned: TurnProgress._on_step_abandoned,
     ev.StepFinished: TurnProgress._on_step_finished,
     ev.StepUsage: TurnProgress._on_step_usage,
+    ev.DelegateEnded: TurnProgress._on_delegate_ended,
     ev.MessageAdded: TurnProgress._on_message_added,
     ev.ToolFinished: TurnProgress._on_tool_finished,
     ev.QuestionAsked: TurnProgress._on_question_asked,

@@ -17,7 +17,7 @@ from everturn.domain.fold import CallState, Folded
 from everturn.domain.messages import Outcome, Role, Text
 from everturn.domain.model import Abilities
 from everturn.domain.tool import ToolSpec
-from everturn.domain.turns import Failure, FinishReason
+from everturn.domain.turns import Failure, FinishReason, TurnState
 from everturn.engine.progress import TurnProgress, digest_of
 from everturn.engine.settings import EngineSettings
 
@@ -174,6 +174,7 @@ class GiveResult(msgspec.Struct, frozen=True):
 
     outcome: Outcome
     text: str
+    is_untrusted: bool = False
 
 
 class AskDoubt(msgspec.Struct, frozen=True):
@@ -193,6 +194,8 @@ def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
     """Decide what to do about one tool call without a result."""
     if state.answer is not None:
         return _from_answer(state.answer)
+    if state.reports:
+        return _from_reports(state)
     if state.started_at is None:  # guard: c02
         return _from_decision(state)
     if spec is not None and (spec.is_safe_to_repeat or spec.takes_key or spec.reads_only):
@@ -208,6 +211,17 @@ def _from_answer(answer: str) -> CallMove:
     if answer == EXPIRED:
         return GiveResult(Outcome.ERROR, "The user did not answer in time.")
     return GiveResult(Outcome.OK, answer)
+
+
+def _from_reports(state: CallState) -> CallMove:
+    """All delegates of the call have ended: the turn is claimed only then."""
+    reports = [state.reports[delegate_id] for delegate_id in sorted(state.reports)]
+    is_done = any(report.state == TurnState.COMPLETED for report in reports)
+    return GiveResult(
+        Outcome.OK if is_done else Outcome.ERROR,
+        "\n\n".join(report.text for report in reports),
+        is_untrusted=any(report.is_untrusted for report in reports),
+    )
 
 
 def _from_decision(state: CallState) -> CallMove:

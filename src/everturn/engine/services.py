@@ -12,6 +12,7 @@ from everturn.domain.probe import Probe
 from everturn.domain.store import Store
 from everturn.domain.tool import Toolbox
 from everturn.engine.budget_watch import BudgetWatch
+from everturn.engine.delegates import Delegates
 from everturn.engine.lease import Lease
 from everturn.engine.preferences import read_preferences
 from everturn.engine.settings import EngineSettings
@@ -29,6 +30,7 @@ class EngineParts(msgspec.Struct, frozen=True):
     memory: Memory | None = None
     recorder: Recorder | None = None
     guest_budgets: tuple[BudgetLimit, ...] = ()
+    delegates: Delegates | None = None
 
 
 class TurnServices(msgspec.Struct, frozen=True):

@@ -26,6 +26,24 @@ class TurnProfile(msgspec.Struct, frozen=True):
     fallback_models: tuple[str, ...] | None = None
 
 
+class DelegateSettings(msgspec.Struct, frozen=True):
+    """Fields with a description are settings of config.toml."""
+
+    depth_max: Annotated[
+        int,
+        Meta(ge=0, le=8, description="How far delegates may delegate in turn. 0: there are no delegates."),
+    ] = 2
+    at_once_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="Delegates that work for a session at once, those of its delegates included.",
+        ),
+    ] = 8
+    look_s: float = 1.0  # how often to look for what a crash cut off
+
+
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Fields with a description are settings of config.toml; the others are fixed bounds."""
 

@@ -40,6 +40,7 @@ from everturn.store.scripts.queries.budgets import (
     BudgetColumns,
     ReservationColumns,
 )
+from everturn.store.scripts.queries.delegates import RUN_BEGAN
 from everturn.store.scripts.queries.schedules import SCHEDULE
 from everturn.store.scripts.queries.turns import WRITER
 from everturn.store.scripts.rows import SessionRow, TurnRow, read_ask_body
@@ -161,13 +162,13 @@ def _put(tx: Tx, owner: str, limit: BudgetLimit) -> Script[Budget]:
             check_id(key.subject, "sch")
             raise NotFound("schedule", key.subject)
         schedule_no = schedule.schedule_no
-    yield from _insert(tx, owner, limit, session_no, schedule_no, is_default=False)
+    yield from insert_limit(tx, owner, limit, session_no, schedule_no, is_default=False)
     row = yield from _lock(tx, owner, key)
     yield from _change(tx, row, limit, is_default=False)
     return _budget_of((yield from BUDGET.only(row.id)))
 
 
-def _insert(
+def insert_limit(
     tx: Tx,
     owner: str,
     limit: BudgetLimit,
@@ -247,7 +248,8 @@ def _reserve(
     else:
         session, turn = yield from lock_turn(tx, call.turn_id)
     rows = yield from _applying(tx, session, turn, call, defaults)
-    starts = [_start(tx, turn, row) for row in rows]
+    run_at = (yield from RUN_BEGAN.first(session.no)) or turn.turn.created_at
+    starts = [period_at(_budget_of(row).limit, tx.now, run_at=run_at).start for row in rows]
     budgets = [_budget_of(row).at(start) for row, start in zip(rows, starts, strict=True)]
     output_tokens = estimate.output_tokens
     for budget in budgets:
@@ -266,10 +268,6 @@ def _reserve(
     return output_tokens
 
 
-def _start(tx: Tx, turn: TurnRow, row: BudgetColumns) -> int:
-    return period_at(_budget_of(row).limit, tx.now, run_at=turn.turn.created_at).start
-
-
 def _applying(
     tx: Tx, session: SessionRow, turn: TurnRow, call: ModelCall, defaults: Sequence[BudgetLimit]
 ) -> Script[list[BudgetColumns]]:
@@ -277,7 +275,7 @@ def _applying(
     none of their own is set."""
     found = (session.owner, session.no, turn.no)
     for limit in defaults:
-        yield from _insert(tx, session.owner, limit, None, None, is_default=True)
+        yield from insert_limit(tx, session.owner, limit, None, None, is_default=True)
     if tx.dialect == "postgresql":
         yield q("budgets_of_turn_lock", *found)
     yield from _settle_left(turn, call)

@@ -14,6 +14,7 @@ from everturn.store.blobs.places import Places
 from everturn.store.budgets import Budgets
 from everturn.store.checkpoints import Checkpoints
 from everturn.store.context import StoreContext
+from everturn.store.delegates import Delegates
 from everturn.store.delivery.delivery import Delivery
 from everturn.store.jobs import Jobs
 from everturn.store.journal.hub import Hub
@@ -69,6 +70,7 @@ class Store:
         self.delivery = Delivery(db, text_bytes_max=settings.text_bytes_max)
         self.jobs = Jobs(db, machine)
         self.budgets = Budgets(db)
+        self.delegates = Delegates(db)
         self.schedules = Schedules(db, text_bytes_max=settings.text_bytes_max)
         self.working_copies = WorkingCopies(db)
         self.search = Search(db)

@@ -301,6 +301,17 @@ def _copied_row(
     )
 
 
+def present_tree(session: SessionRow) -> Script[str]:
+    """What the session's folder was last seen to hold."""
+    return (yield from _working_copy(session)).tree
+
+
+def begin_with_tree(tx: Tx, session: SessionRow, tree: str) -> Script[None]:
+    """Have a new session begin with a tree of another one. Its folder is filled when it is first used."""
+    yield from _keep_tree(tx, session, None, EMPTY_TREE, tree, Changes())
+    yield from _want(tx, session, tree, EMPTY_TREE, {})
+
+
 def _settle(
     tx: Tx,
     owner: str,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     )
     from everturn.tools.folders import FolderLine, FolderList
     from everturn.tools.mcp.servers import ServerState
-    from everturn.tools.names import JOB_TOOL_NAMES, TOOL_NAMES
+    from everturn.tools.names import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, TOOL_NAMES
     from everturn.tools.policy.policy import Policy, Rule
     from everturn.tools.policy.trust import Trust
     from everturn.tools.profiles import McpServer, Profile, Profiles, built_in, parse_profiles, read_profiles
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from everturn.tools.web.fetch import Fetcher
 
 __all__ = [
+    "DELEGATE_TOOL_NAMES",
     "JOB_TOOL_NAMES",
     "TOOL_NAMES",
     "EverturnToolbox",

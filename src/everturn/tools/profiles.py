@@ -73,7 +73,7 @@ runs you: you know nothing about that person and cannot do anything on their mac
 exactly, in the guest's language. Say when you are not sure."""
 
 
-_FILE_CHANGERS = frozenset({"write_file", "edit_file", "apply_patch", "terminal", "python"})
+_FILE_CHANGERS = frozenset({"write_file", "edit_file", "apply_patch", "terminal", "python", "delegate_apply"})
 
 
 class HostNetworkRefused(Invalid):
@@ -222,6 +222,20 @@ class Profiles(msgspec.Struct, frozen=True):
     @property
     def names(self) -> list[str]:
         return sorted(self.profiles)
+
+
+def find_excess(wanted: Profile, own: Profile) -> str:
+    """What one profile allows that another does not, in a few words; empty if it allows no more. Tools are
+    left aside: a delegate has those of both."""
+    if own.sandbox and not wanted.sandbox:
+        return "it runs commands without the sandbox"
+    if (wanted.network and not own.network) or not set(wanted.hosts) <= set(own.hosts):
+        return "it reaches more of the network"
+    if wanted.host_network and not own.host_network:
+        return "it reaches this machine's own network"
+    if not set(wanted.mcp) <= set(own.mcp):
+        return f"it has the MCP server {sorted(set(wanted.mcp) - set(own.mcp))[0]}"
+    return ""
 
 
 def built_in() -> Profiles:

@@ -16,10 +16,10 @@ from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.settings import TypeForm
-from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec
+from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec, ToolWait
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement
 
-Answer = Union[ToolResult, ToolQuestion]
+Answer = Union[ToolResult, ToolQuestion, ToolWait]
 
 
 class ToolFailed(Exception):
@@ -57,6 +57,7 @@ class Action:
     name: ClassVar[str]
     is_safe_to_repeat: ClassVar[bool] = False
     reads_only: ClassVar[bool] = False
+    takes_key: ClassVar[bool] = False
     timeout_s: ClassVar[float] = 120.0
     is_untrusted: ClassVar[bool] = True
     _arguments: ClassVar[Arguments]
@@ -71,6 +72,7 @@ class Action:
                 parameters=cls._arguments.schema,
             ),
             is_safe_to_repeat=cls.is_safe_to_repeat,
+            takes_key=cls.takes_key,
             timeout_s=cls.timeout_s,
             is_untrusted=cls.is_untrusted,
             reads_only=cls.reads_only,

@@ -16,6 +16,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.store import Records, Search
 from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
+from everturn.tools.delegate_tools import Delegates, delegate_tools
 from everturn.tools.folders import Folders
 from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.mcp.trust import McpTrust, texts_of
@@ -46,7 +47,7 @@ class ToolServices(msgspec.Struct, frozen=True):
 
     ``secret`` finds a key by its name, for MCP servers. ``has_sign_in``: is there a password now, without
     which ``host_network`` is refused? ``roots``: the folders in which projects may lie; none: anywhere.
-    ``jobs``: runs commands in the background; None: none can.
+    ``jobs``: runs commands in the background; None: none can. ``delegates``: the same for tasks.
     """
 
     records: Records
@@ -56,6 +57,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     has_sign_in: Callable[[], Awaitable[bool]] = _has_no_sign_in
     roots: tuple[Path, ...] = ()
     jobs: Jobs | None = None
+    delegates: Delegates | None = None
 
 
 class EverturnToolbox:
@@ -89,7 +91,10 @@ class EverturnToolbox:
         self.trust = Trust(records, clock)
         self._mcp_trust = McpTrust(self._servers, self.trust)
         self._tools = ToolSet(
-            plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of, services.jobs),
+            (
+                *plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of, services.jobs),
+                *self._delegate_tools(services.delegates),
+            ),
             gated_tools(self._sandbox, clock, self._context_of, self._door, services.jobs),
             extra,
         )
@@ -223,6 +228,12 @@ class EverturnToolbox:
         return await self._server_state(owner, name)
 
     # --- inside ------------------------------------------------------------------------------------
+
+    def _delegate_tools(self, delegates: Delegates | None) -> tuple[Action, ...]:
+        return () if delegates is None else delegate_tools(delegates, self._profiles, self._names_for)
+
+    async def _names_for(self, call: ToolCall) -> frozenset[str]:
+        return frozenset(tool.spec.name for tool in await self.known_tools(call.owner, call.profile))
 
     async def _server_state(self, owner: str, name: str) -> ServerState:
         server = self._profiles.servers[name]

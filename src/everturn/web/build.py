@@ -26,6 +26,7 @@ from everturn.web.access.passwords import Passwords
 from everturn.web.access.token import Access
 from everturn.web.api.account import AccountApi
 from everturn.web.api.budgets import BudgetsApi
+from everturn.web.api.delegates import DelegatesApi
 from everturn.web.api.documents import DocumentsApi
 from everturn.web.api.files import FilesApi
 from everturn.web.api.folders import FoldersApi
@@ -182,6 +183,7 @@ class _Parts:
             yield from WorkspaceApi(files, self._uploads).endpoints()
             yield from VersionsApi(files, clock).endpoints()
             yield from RestoreApi(engine, store, files).endpoints()
+            yield from DelegatesApi(engine, store, recorder, self._audit).endpoints()
             yield from FoldersApi(services.toolbox, store.sessions).endpoints()
 
     def _openai(self) -> OpenAiApi:

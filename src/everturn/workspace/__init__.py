@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from everturn.workspace.overlay import to_path
     from everturn.workspace.recorder import Brought, Recorder, Seen
     from everturn.workspace.restore import Restore, Restored
-    from everturn.workspace.restorer import Restorer, ShownPlan
+    from everturn.workspace.restorer import Applied, MadeFiles, Restorer, ShownPlan
     from everturn.workspace.saving import save_file
     from everturn.workspace.scan import Limits, Scan, left_out
     from everturn.workspace.session_archive import SessionArchive
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from everturn.workspace.views import FolderView, OpenedFile, TreeView, View
 
 __all__ = [
+    "Applied",
     "Archive",
     "Arrival",
     "Arrived",
@@ -53,6 +54,7 @@ __all__ = [
     "Found",
     "IgnoreRules",
     "Limits",
+    "MadeFiles",
     "OpenArchive",
     "OpenedFile",
     "Recorder",

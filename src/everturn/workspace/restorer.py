@@ -25,6 +25,7 @@ from everturn.domain.errors import (
     BlobMissing,
     EverturnError,
     FilesConflict,
+    Invalid,
     TreeUnreadable,
     WrongState,
 )
@@ -32,9 +33,10 @@ from everturn.domain.machine import Machine
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
-from everturn.domain.trees import EMPTY_TREE
+from everturn.domain.trees import EMPTY_TREE, shown
 from everturn.domain.working_copies import (
     FileChoices,
+    FilesChoice,
     FilesPlan,
     HeldFiles,
     KeptFile,
@@ -42,6 +44,7 @@ from everturn.domain.working_copies import (
     RestoredFiles,
     WorkingCopy,
 )
+from everturn.tools.policy.guarded import any_guarded
 from everturn.workspace.arrival import Arrival
 from everturn.workspace.diff import Change, Load, diff, find_conflicts
 from everturn.workspace.folder_lock import hold_folder
@@ -78,6 +81,29 @@ class ShownPlan(msgspec.Struct, frozen=True):
             raise FilesConflict(open_ones)
         kept = {path: choice for path, choice in chosen.items() if choice is not None}
         return msgspec.structs.replace(self.plan, choices=kept)
+
+
+class MadeFiles(msgspec.Struct, frozen=True):
+    """What was made from one tree: another one. ``paths``: only these are meant; none: all. ``may_guard``:
+    also files of a project that make other programs run something."""
+
+    base: str
+    tree: str
+    paths: tuple[bytes, ...] = ()
+    may_guard: bool = False
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """``conflicts``: files that were changed in the folder meanwhile."""
+
+    restored: RestoredFiles = RestoredFiles()
+    conflicts: tuple[FileChange, ...] = ()
+
+
+class _Merged(msgspec.Struct, frozen=True):
+    tree: str
+    paths: list[str]
+    conflicts: tuple[FileChange, ...]
 
 
 class Restorer:
@@ -155,6 +181,41 @@ class Restorer:
         while len(self._seen) > _REMEMBERED_MAX:
             del self._seen[next(iter(self._seen))]
 
+    # --- taking over ---------------------------------------------------------------------------------
+
+    async def apply(self, session: Session, made: MadeFiles, choice: FilesChoice | None = None) -> Applied:
+        """Bring what differs between two trees into the session's folder, if no file there was changed since
+        the first; otherwise ``choice`` decides about such files, and without one nothing is written.
+
+        No row is written: the caller records the folder. Raises Invalid for files of a project that make
+        other programs run something, and as ``finish``.
+        """
+        async with self.hold(session) as folder:
+            seen = await self._recorder.look(session, folder)
+            merged = await self._in_thread(self._merge, made, seen.tree, choice)
+            if session.project is not None and not made.may_guard:
+                await self._in_thread(_refuse_guarded, folder, merged.paths)  # guard: e09
+            if merged.conflicts and choice is None:  # guard: e09
+                return Applied(conflicts=merged.conflicts)
+            choices = {} if choice is None else {one.path: choice for one in merged.conflicts}
+            copy = WorkingCopy(wanted=merged.tree, present=seen.tree, choices=choices)
+            brought = await self._recorder.bring(session, folder, copy, known=seen.folder)
+        return Applied(brought.restored, merged.conflicts)
+
+    def _merge(self, made: MadeFiles, present: str, choice: FilesChoice | None) -> _Merged:
+        load = self._blobs.load
+        changes = [
+            change
+            for change in diff(load, made.base, made.tree)
+            if is_of_file(change) and (not made.paths or change.path in made.paths)
+        ]
+        mine = {change.path for change in changes if _is_mine(load, change, present)}
+        kept = mine if choice is FilesChoice.KEEP else set()
+        paths = [change.path for change in changes if change.path not in kept]
+        conflicts = tuple(file_change(change) for change in changes if change.path in mine)
+        tree = overlay(load, self._blobs.put, present, made.tree, paths)
+        return _Merged(tree, [shown(path) for path in paths], conflicts)
+
     # --- restoring ---------------------------------------------------------------------------------
 
     async def finish(self, session: Session) -> RestoredFiles | None:
@@ -228,6 +289,22 @@ class Restorer:
 
     async def _in_thread(self, act: Callable[[*Args], T], *args: *Args) -> T:
         return await anyio.to_thread.run_sync(act, *args, limiter=self._threads)
+
+
+def _refuse_guarded(folder: Path, paths: Sequence[str]) -> None:
+    if any_guarded(folder, paths):
+        raise Invalid(
+            "Some of the files make other programs run something. Nothing was written.",
+            hint="Take over the others by name; write these with a tool that asks the user.",
+        )
+
+
+def _is_mine(load: Load, change: Change, present: str) -> bool:
+    """True if the folder holds neither what the change began with nor what it leads to."""
+    here = find_entry(load, present, change.path)
+    return not any(
+        here is None if entry is None else entry.is_same(here) for entry in (change.before, change.after)
+    )
 
 
 def _is_restored(load: Load, conflict: Change, wanted: str) -> bool:

@@ -21,9 +21,10 @@ from everturn.domain.errors import (
 from everturn.domain.events import Event, Payload, SessionChanged, encode
 from everturn.domain.ids import check_id
 from everturn.domain.messages import Message, Role
-from everturn.domain.sessions import Session
+from everturn.domain.sessions import Session, SessionKind
 from everturn.domain.store_values import Request
 from everturn.domain.turns import TurnState
+from everturn.store.scripts.queries.delegates import DELEGATE_RIGHTS
 from everturn.store.scripts.queries.events import EVENTS_OF_TURN, EventColumns
 from everturn.store.scripts.queries.messages import MESSAGES_OF_TURN_AFTER_FIRST, IndexedText
 from everturn.store.scripts.queries.sessions import (
@@ -200,6 +201,10 @@ def refresh(tx: Tx, session: SessionRow) -> Script[None]:
     """Recompute the session's row in the list."""
     yield q("session_refresh", session.no)
     tx.touch(session.owner, session.id)
+    if session.kind == SessionKind.DELEGATE:
+        above = yield from DELEGATE_RIGHTS.first(session.id)
+        if above is not None:
+            tx.touch(session.owner, above.root_id)  # its row counts the asks of its delegates
 
 
 def add_change_event(tx: Tx, session: SessionRow, what: str, version: int, head: str | None) -> Script[None]:

@@ -146,6 +146,8 @@ def session_of(row: SessionColumns) -> SessionRow:
         first_words=_first_words(row.first_text),
         transcript_version=row.transcript_version,
         chat=None if row.chat is None else SessionChat(*row.chat.split(":", 4)),
+        parent_turn=row.parent_turn,
+        parent_session=row.parent_session,
     )
     return SessionRow(
         session=session,
@@ -454,4 +456,5 @@ def ask_of(row: AskColumns) -> Ask:
         edited=body.edited,
         files=body.files,
         budget=body.budget,
+        root_session=row.root_session,
     )

@@ -238,17 +238,19 @@ def _overview(tx: Tx, owner: str, limit: int, also: tuple[str, ...]) -> Script[O
     on_page = {session.id for session in page.items}
     others = yield from rows_of(tx, owner, [session_id for session_id in also if session_id not in on_page])
     counts = yield from SESSION_COUNTS.only(owner)
-    asking = tuple(ask.session_id for ask in (yield from ASKS_OPEN.all(owner, "")))
+    asking = tuple(ask.root_session or ask.session_id for ask in (yield from ASKS_OPEN.all(owner, "")))
     return Overview(page, tuple(others), counts.sessions, counts.archived, asking)
 
 
 def rows_of(tx: Tx, owner: str, ids: Iterable[str]) -> Script[list[tuple[str, Session | None]]]:
-    """These sessions as they are now; None for one that lists do not show."""
+    """These sessions as they are now; None for one that lists do not show. A delegate is not among them: it
+    is in no list, and a page that shows it must not take it for deleted."""
     found: list[tuple[str, Session | None]] = []
     for session_id in ids:
         try:
             row = yield from get_session(tx, owner, session_id)
-            found.append((session_id, row.session if row.is_listed else None))
+            if row.kind != SessionKind.DELEGATE or row.is_deleted:
+                found.append((session_id, row.session if row.is_listed else None))
         except (Gone, NotFound):
             found.append((session_id, None))
     return found

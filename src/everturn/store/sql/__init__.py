@@ -30,7 +30,7 @@ def queries(dialect: str) -> dict[str, str]:
     names: dict[str, str] = {}
     macros: dict[str, str] = {}
     own = f"queries.{dialect}.sql"
-    subjects = ("delivery", "jobs", "schedules", "budgets")
+    subjects = ("delivery", "jobs", "schedules", "budgets", "delegates")
     for file in ("queries.sql", *(f"queries.{subject}.sql" for subject in subjects), own):
         text = resources.files(__name__).joinpath(file).read_text(encoding="utf-8")
         for kind, name, body in _entries(text):

@@ -5,9 +5,13 @@ b.budget_no, b.id, b.owner, b.scope, b.unit, b.subject, b.amount, b.timezone, b.
 b.estimated, b.reserved, b.unpriced_tokens
 
 -- macro: budgets_applying
--- To a turn: $1 its owner, $2 its session, $3 itself.
+-- To a turn: $1 its owner, $2 its session, $3 itself. A delegate's turn counts for the session that it works for, too, and
+-- for the schedule that runs there.
 FROM budgets b WHERE b.owner = $1 AND (b.scope IN ('day','month') OR b.session_no = $2
-OR b.schedule_no IN (SELECT o.schedule_no FROM occurrences o WHERE o.turn_no = $3)) ORDER BY b.budget_no
+OR b.session_no IN (WITH RECURSIVE up (session_no) AS (SELECT d.parent_no FROM delegates d WHERE d.session_no = $2
+  UNION ALL SELECT d.parent_no FROM up JOIN delegates d ON d.session_no = up.session_no) SELECT up.session_no FROM up)
+OR b.schedule_no IN (SELECT o.schedule_no FROM occurrences o
+  WHERE o.turn_no = coalesce((SELECT d.root_turn_no FROM delegates d WHERE d.session_no = $2), $3))) ORDER BY b.budget_no
 
 -- name: budgets_owners
 SELECT DISTINCT owner FROM budgets

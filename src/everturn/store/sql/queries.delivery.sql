@@ -192,14 +192,15 @@ WHERE o.account = $1 AND o.recorded_at IS NULL AND o.key LIKE 'turn:%' ORDER BY 
 UPDATE outbox SET account = $2 WHERE account = $1
 
 -- name: asks_due
--- What waits for an answer and was not asked there yet: in the current sessions of the account's chats, and in the runs of
--- schedules that report to them.
+-- What waits for an answer and was not asked there yet: in the current sessions of the account's chats and their delegates,
+-- and in the runs of schedules that report to them.
 SELECT {chat_columns}, a.id AS ask_id FROM asks a
 JOIN sessions s ON s.session_no = a.session_no
-JOIN chats c ON c.owner = a.owner AND (c.session_id = s.id OR (
+JOIN chats c ON c.owner = a.owner AND (c.session_id = s.id
+  OR EXISTS (SELECT 1 FROM delegates d WHERE d.session_id = s.id AND d.root_id = c.session_id) OR (
   EXISTS (SELECT 1 FROM occurrences r WHERE r.turn_no = a.turn_no)
   AND EXISTS (SELECT 1 FROM outbox w WHERE w.turn_no = a.turn_no AND w.chat_no = c.chat_no AND w.key LIKE 'turn:%')))
-WHERE a.answer IS NULL AND s.deleted_at IS NULL AND c.account = $1
+WHERE a.answer IS NULL AND a.topic <> 'delegate' AND s.deleted_at IS NULL AND c.account = $1
 AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.chat_no = c.chat_no AND o.key = 'ask:' || a.id)
 ORDER BY a.created_at, a.id LIMIT $2
 

@@ -6,7 +6,9 @@ s.session_no, s.id, s.owner, s.version, t.position, s.created_at, t.updated_at, 
 s.key, (SELECT id FROM turns WHERE turn_no = s.head_no) AS head,
 (SELECT id FROM turns WHERE turn_no = s.redo_no) AS redo_to, s.pinned, s.archived, s.private, s.tags, s.project, s.machine,
 s.profile, s.model,
-(SELECT id FROM turns WHERE turn_no = s.active_no) AS active_turn, s.active_state, s.last_state, s.queued, s.asks,
+(SELECT id FROM turns WHERE turn_no = s.active_no) AS active_turn, s.active_state, s.last_state, s.queued,
+(s.asks + (SELECT count(*) FROM delegates d JOIN asks w ON w.turn_no = d.turn_no
+  WHERE d.root_no = s.session_no AND d.ended_at IS NULL AND w.answer IS NULL AND w.topic <> 'delegate')) AS asks,
 s.is_unread, s.messages, s.preview,
 CASE WHEN s.title <> '' THEN '' ELSE coalesce((
   SELECT substr(m.text, 1, 400) FROM turns r JOIN messages m ON m.turn_no = r.turn_no AND m.ordinal = 0
@@ -15,7 +17,9 @@ CASE WHEN s.title <> '' THEN '' ELSE coalesce((
 ), '') END AS first_text, s.head_no, s.redo_no, s.redo_all, s.active_no, s.pruned_through,
 s.transcript_version, s.kind, s.deleted_at,
 (SELECT c.id || ':' || c.account || ':' || c.platform || ':' || c.kind || ':' || coalesce(nullif(c.title, ''), c.chat) FROM chats c
-  WHERE c.session_id = s.id AND c.owner = s.owner ORDER BY c.chat_no LIMIT 1) AS chat
+  WHERE c.session_id = s.id AND c.owner = s.owner ORDER BY c.chat_no LIMIT 1) AS chat,
+s.parent_turn, CASE WHEN s.kind = 'delegate' THEN (SELECT p.id FROM delegates d JOIN sessions p ON p.session_no = d.parent_no
+  WHERE d.session_id = s.id) END AS parent_session
 
 -- macro: turn_columns
 t.turn_no, t.id, s.id AS session_id, t.owner, t.state, t.epoch, t.created_at, t.kind,
@@ -31,7 +35,8 @@ m.message_no, m.turn_no, m.ordinal, m.role, m.flags, m.model, m.created_at, m.te
 
 -- macro: ask_columns
 a.id, s.id AS session_id, t.id AS turn_id, a.topic, a.created_at, a.call_id, a.body, a.answer, a.answered_by,
-a.answered_at, a.expires_at, s.title
+a.answered_at, a.expires_at, s.title,
+(SELECT d.root_id FROM delegates d WHERE d.session_id = s.id) AS root_session
 
 -- macro: event_columns
 e.position, e.turn_no, e.epoch, e.number, e.is_late, e.at, e.crc, e.data
@@ -172,7 +177,7 @@ UPDATE sessions SET
   queued = (SELECT count(*) FROM turns WHERE session_no = $1 AND state = 'queued'),
   asks = (SELECT count(*) FROM asks a JOIN turns t ON t.turn_no = a.turn_no
           WHERE t.session_no = $1 AND t.state IN ('running','waiting') AND t.state = 'waiting'
-            AND a.answer IS NULL),
+            AND a.answer IS NULL AND a.topic <> 'delegate'),
   last_state = (SELECT state FROM turns WHERE turn_no = sessions.head_no AND ended_at IS NOT NULL)
 WHERE session_no = $1
 
@@ -595,9 +600,14 @@ SELECT {ask_columns} FROM asks a JOIN turns t ON t.turn_no = a.turn_no
 JOIN sessions s ON s.session_no = a.session_no WHERE a.id = $1 AND a.owner = $2
 
 -- name: asks_open
+-- Those of a session's delegates are among its own. What a turn waits for that no person answers is not.
 SELECT {ask_columns} FROM asks a JOIN turns t ON t.turn_no = a.turn_no
 JOIN sessions s ON s.session_no = a.session_no
-WHERE a.owner = $1 AND a.answer IS NULL AND s.deleted_at IS NULL AND ($2 = '' OR s.id = $2) ORDER BY a.created_at, a.id
+WHERE a.owner = $1 AND a.answer IS NULL AND a.topic <> 'delegate' AND s.deleted_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM delegates d JOIN sessions r ON r.session_no = d.root_no
+    WHERE d.session_id = s.id AND r.deleted_at IS NOT NULL)
+  AND ($2 = '' OR s.id = $2 OR EXISTS (SELECT 1 FROM delegates d WHERE d.session_id = s.id AND d.root_id = $2))
+ORDER BY a.created_at, a.id
 
 -- name: asks_open_of_turn
 SELECT count(*) FROM asks WHERE turn_no = $1 AND answer IS NULL
@@ -1029,7 +1039,7 @@ SELECT s.id FROM sessions s WHERE
     AND state IN ('running','waiting')), '')
   OR s.queued <> (SELECT count(*) FROM turns WHERE session_no = s.session_no AND state = 'queued')
   OR s.asks <> (SELECT count(*) FROM asks a JOIN turns t ON t.turn_no = a.turn_no
-    WHERE t.session_no = s.session_no AND t.state = 'waiting' AND a.answer IS NULL)
+    WHERE t.session_no = s.session_no AND t.state = 'waiting' AND a.answer IS NULL AND a.topic <> 'delegate')
   OR coalesce(s.last_state, '') <> coalesce((SELECT state FROM turns WHERE turn_no = s.head_no
     AND ended_at IS NOT NULL), '')
   OR s.messages <> (SELECT count(*) FROM messages m JOIN turns t ON t.turn_no = m.turn_no
@@ -1076,7 +1086,7 @@ FROM files f LEFT JOIN blobs b ON b.sha256 = f.sha256 LEFT JOIN packs p ON p.id 
 
 -- name: totals
 SELECT (SELECT count(*) FROM sessions) AS sessions, (SELECT count(*) FROM turns) AS turns,
-  (SELECT count(*) FROM messages) AS messages, (SELECT count(*) FROM asks WHERE answer IS NULL) AS asks,
+  (SELECT count(*) FROM messages) AS messages, (SELECT count(*) FROM asks WHERE answer IS NULL AND topic <> 'delegate') AS asks,
   (SELECT coalesce(sum(attempts), 0) FROM turns WHERE attempts > 0) AS resumed
 
 -- name: usage_rows

@@ -93,6 +93,8 @@ class _GivenAnswer(msgspec.Struct, frozen=True):
 def _answer(tx: Tx, owner: str, ask_id: str, given: _GivenAnswer) -> Script[Ask]:
     answer, by, edited = given.answer, given.by, given.edited
     asked = yield from _get(tx, owner, ask_id)
+    if asked.topic == AskTopic.DELEGATE:  # guard: e09
+        raise NotFound("approval or question", ask_id)  # no person answers it
     session, turn = yield from lock_turn(tx, asked.turn_id, owner)
     # Read again under the lock: two surfaces may answer at once, and the first one holds.
     ask = yield from _get(tx, owner, ask_id)
@@ -169,6 +171,8 @@ def wait_for_asks(tx: Tx, turn_id: str, epoch: int, number: int, waiting: Waitin
             tx.now,
             ask.expires_at,
         )
+        if ask.topic == AskTopic.DELEGATE:
+            yield q("delegate_await", ask.text, ask.id)
     event = ev.TurnWaiting(tuple(ask.id for ask in asks), waiting.worked_ms)
     yield from add_events(tx, session, EventPlace(turn, epoch, number), [*payloads, event])
     yield q("writer_number", turn.no, epoch, number + len(payloads))

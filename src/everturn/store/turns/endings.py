@@ -12,6 +12,7 @@ from everturn.domain.fold import Folded
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
 from everturn.domain.probe import Moment
+from everturn.domain.sessions import SessionKind
 from everturn.domain.turns import ACTIVE, ENDED, Completed, Failure, Recovery, Turn, TurnKind, TurnState
 from everturn.store import ledger
 from everturn.store.journal.fold import JournalFold
@@ -33,6 +34,7 @@ from everturn.store.scripts.queries.sessions import SESSION_BY_NO
 from everturn.store.scripts.queries.turns import QUEUE_PLACES, STEERING_OF_TURN, TURN_INSERT, WRITER
 from everturn.store.scripts.rows import SessionRow, TurnRow, timeline_json, to_json
 from everturn.store.scripts.script import Script, Tx, q
+from everturn.store.turns.delegation import end_delegates, end_deleted_delegate
 from everturn.store.turns.held import lock_held_turn
 from everturn.store.working_copies import claim_files
 
@@ -87,6 +89,7 @@ def complete(
     yield from add_events(tx, session, EventPlace(turn, epoch, number + 1), [end])
     yield q("writer_seal", turn.no, epoch)
     yield from _close(tx, turn, Ending(TurnState.COMPLETED), folded, Recovery.NONE, number + 1)
+    yield from end_delegates(tx, session, turn, TurnState.COMPLETED, None, folded)
     if turn.is_late:  # guard: c09
         # They came while the worker ran and are not in its fold: the next read threads them in (C09).
         yield q("turn_late", turn.no)
@@ -94,6 +97,7 @@ def complete(
     if (
         owed_to.provider is not None
         and not session.session.private  # guard: b01
+        and session.kind != SessionKind.DELEGATE  # guard: e09
         and turn.turn.kind is TurnKind.MESSAGE
     ):
         worker = turn.worker or ""
@@ -187,6 +191,7 @@ def end_active(
     event = _end_event(ending, recovery, version)
     yield from add_events(tx, session, EventPlace(turn, turn.turn.epoch, number), [event])
     yield from _close(tx, turn, ending, folded, recovery, number)
+    yield from end_delegates(tx, session, turn, ending.state, ending.failure, folded)
     if ahead.has_unknown:
         # Shown as far as this version knows it. A newer one folds it again; until then it is not pruned.
         yield q("turn_late", turn.no)  # guard: g04
@@ -200,6 +205,7 @@ def end_active(
 def end_for_deletion(tx: Tx, session: SessionRow) -> Script[None]:
     """End the running turn without folding it: the session is about to be deleted. Its worker is fenced by
     its next write."""
+    yield from end_deleted_delegate(tx, session)
     if session.active_no is not None:
         yield q("steering_delete", session.active_no)
         yield q("turn_end", session.active_no, "cancelled", tx.now, None, None, None, "none")
@@ -258,6 +264,7 @@ def end_queued(
     encoded = to_json(ending.failure) if ending.failure else None
     place = (parent, 1) if joins else (None, 0)
     yield q("turn_end_queued", turn.no, ending.state.value, tx.now, encoded, *place)
+    yield from end_delegates(tx, session, turn, ending.state, ending.failure)
     if joins:
         if turn.has_parent:
             yield from claim_files(tx, session, turn)  # the files go with the head, as if it had been claimed

@@ -14,6 +14,7 @@ from everturn.domain.errors import (
 )
 from everturn.domain.messages import Attachment, Text
 from everturn.domain.probe import Moment
+from everturn.domain.sessions import SessionKind
 from everturn.domain.store_values import Accepted, Claim, Request, Submission, WhenBusy
 from everturn.domain.turns import TurnKind, TurnState
 from everturn.domain.words import read_word
@@ -84,6 +85,7 @@ def accept(
     if before is not None:  # guard: a01
         return (yield from repeat_answer(before))
     refuse_stale(session, asked.version)
+    _refuse_interrupting(session, asked)
     files = yield from _files(tx, session, asked.attachments)
     is_active = session.active_no is not None
     if asked.when_busy == WhenBusy.STEER and (yield from _can_steer(session, asked)):
@@ -121,6 +123,15 @@ def accept(
     tx.probe.pass_by(Moment.ACCEPT_WRITTEN, accepted.turn.id)
     tx.moments.append((Moment.ACCEPT_COMMITTED, accepted.turn.id))
     return accepted
+
+
+def _refuse_interrupting(session: SessionRow, asked: Submission) -> None:
+    """A delegate's turn ends with its result, which goes to the parent: a message cannot take its place."""
+    is_working = session.active_no is not None or session.session.queued > 0
+    if session.kind == SessionKind.DELEGATE and is_working and asked.when_busy == WhenBusy.INTERRUPT:
+        raise WrongState(
+            "A delegate's turn cannot be interrupted by a message.", hint="Steer it, or cancel it."
+        )
 
 
 def accept_and_claim(

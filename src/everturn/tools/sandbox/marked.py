@@ -12,7 +12,6 @@ from pathlib import Path
 
 from everturn.tools.sandbox.launch import MARK
 
-
 _LOOKS_MAX = 200
 _EMPTY_LOOKS = 2
 

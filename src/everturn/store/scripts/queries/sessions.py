@@ -51,6 +51,8 @@ class SessionColumns(Columns, frozen=True):
     kind: str
     deleted_at: int | None
     chat: str | None  # its id, account, platform, kind and title, with colons between them
+    parent_turn: str | None
+    parent_session: str | None
 
 
 class SessionOfTurn(Columns, frozen=True):

@@ -186,6 +186,7 @@ class AskColumns(Columns, frozen=True):
     answered_at: int | None
     expires_at: int | None
     title: str
+    root_session: str | None
 
 
 class ExpiredAsk(Columns, frozen=True):
