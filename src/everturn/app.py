@@ -90,20 +90,17 @@ async def open_app(
         runtime = Runtime(clock, ids, probe or Probe())
         memory = build_memory(store, models, config.home, runtime, settings=config.memory)
         await import_notes(memory, config.home, ids)
-        book = ScheduleBook(store.schedules, clock, config.budget.timezone)
-        own = [*tools, SchedulesTool(store, book)]
-        own += [memory.tool] if config.memory.provider == NOTES else []
         sandbox = Sandbox(config.home)
-        jobs = Jobs(
-            JobServices(store.jobs, store.files, store.machine, sandbox, runtime, config.home / "jobs"),
-            config.jobs,
-        )
+        jobs = _make_jobs(config, store, sandbox, runtime)
         delegates = Delegates(store, clock, config.delegates)
-        tool_services = _tool_services(config, store, keys, runtime, jobs)
-        if config.delegates.depth_max:
-            tool_services = msgspec.structs.replace(tool_services, delegates=delegates)
+        tool_services = msgspec.structs.replace(
+            _tool_services(config, store, keys, runtime),
+            jobs=jobs if config.jobs.per_session_max else None,
+            delegates=delegates if config.delegates.depth_max else None,
+        )
+        extra = [*tools, *_own_tools(config, store, clock, memory)]
         toolbox = await stack.enter_async_context(
-            EverturnToolbox(config.home, tool_services, config.profiles, sandbox=sandbox, extra=own)
+            EverturnToolbox(config.home, tool_services, config.profiles, sandbox=sandbox, extra=extra)
         )
         recorder = Recorder(store, config.home / "indexes", config.files)
         engine = await stack.enter_async_context(
@@ -127,7 +124,19 @@ async def open_app(
         )
 
 
-def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime, jobs: Jobs) -> ToolServices:
+def _make_jobs(config: Config, store: Store, sandbox: Sandbox, runtime: Runtime) -> Jobs:
+    folder = config.home / "jobs"
+    return Jobs(JobServices(store.jobs, store.files, store.machine, sandbox, runtime, folder), config.jobs)
+
+
+def _own_tools(config: Config, store: Store, clock: Clock, memory: BuiltMemory) -> list[Tool]:
+    """The built-in tools of rooms that the toolbox may not import."""
+    book = ScheduleBook(store.schedules, clock, config.budget.timezone)
+    schedules = SchedulesTool(store, book)
+    return [schedules, memory.tool] if config.memory.provider == NOTES else [schedules]
+
+
+def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime) -> ToolServices:
     return ToolServices(
         store.records,
         store.search,
@@ -135,7 +144,6 @@ def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime, j
         secret=lambda name: _secret(keys, name),
         has_sign_in=open_accounts(store, runtime.clock, runtime.ids).is_sign_in_on,
         roots=config.files.root_folders(),
-        jobs=jobs if config.jobs.per_session_max else None,
     )
 
 

@@ -14,8 +14,8 @@ import openai
 import pytest
 
 from everturn.domain.asks import AskTopic, DoubtAnswer, InstructionsAnswer, LimitAnswer
-from everturn.domain.errors import RateLimited
 from everturn.domain.events import QuestionAsked
+from everturn.domain.model_errors import RateLimited
 from everturn.domain.sessions import SessionFilter
 from everturn.domain.tool import Instructions, Verdict
 from everturn.store import Store

@@ -7,8 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from everturn.domain.errors import Busy, Gone, KeyReused, ModelKeyMissing, NotFound, Overloaded
+from everturn.domain.errors import Busy, Gone, KeyReused, NotFound, Overloaded
 from everturn.domain.messages import Attachment, Role, Summary
+from everturn.domain.model_errors import ModelKeyMissing
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store_values import Request, RetriedTurn, Submission

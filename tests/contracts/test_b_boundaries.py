@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from everturn.domain.errors import ModelOverloaded
+from everturn.domain.model_errors import ModelOverloaded
 from everturn.domain.store_values import Request
 from everturn.engine.agent_cache import CacheBounds
 from everturn.memory import Memory

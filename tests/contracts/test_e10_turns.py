@@ -7,8 +7,9 @@ import pytest
 
 from everturn.domain.asks import AskTopic, BudgetAnswer
 from everturn.domain.budgets import BudgetScope, Unit
-from everturn.domain.errors import Invalid, ModelRefused
+from everturn.domain.errors import Invalid
 from everturn.domain.model import Abilities
+from everturn.domain.model_errors import ModelRefused
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Submission
 from everturn.domain.tool import Emit, ToolCall, ToolResult

@@ -18,7 +18,7 @@ from everturn.cli.common import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
 from everturn.cli.unfinished import refuse_leftover
 from everturn.config import Config, Flags, read_config
-from everturn.domain.errors import ModelKeyMissing
+from everturn.domain.model_errors import ModelKeyMissing
 from everturn.domain.secrets import SecretsState
 from everturn.engine import Engine
 from everturn.gateway import GatewayAccounts

@@ -18,20 +18,12 @@ from everturn.domain.asks import Ask
 from everturn.domain.budgets import Budget, BudgetKey, BudgetLimit
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import Received
-from everturn.domain.errors import (
-    EverturnError,
-    Gone,
-    Invalid,
-    ModelTrouble,
-    NotFound,
-    NothingToDo,
-    Overloaded,
-    Refused,
-)
+from everturn.domain.errors import EverturnError, Gone, Invalid, NotFound, NothingToDo, Overloaded, Refused
 from everturn.domain.events import Event
 from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
 from everturn.domain.model import Model
+from everturn.domain.model_errors import ModelTrouble
 from everturn.domain.probe import Moment
 from everturn.domain.runtime import Runtime
 from everturn.domain.schedules import DuePlan, Occurrence, Settlement

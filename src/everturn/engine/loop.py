@@ -15,7 +15,6 @@ from everturn.domain.errors import (
     DiskFull,
     DiskReadOnly,
     EverturnError,
-    ModelTrouble,
     NothingToDo,
     SteeringWaits,
     StorageAway,
@@ -26,6 +25,7 @@ from everturn.domain.fold import CallState
 from everturn.domain.memory import MemoryProvider
 from everturn.domain.messages import Message, Role
 from everturn.domain.model import Model
+from everturn.domain.model_errors import ModelTrouble
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim
 from everturn.domain.turns import Failure, Turn, TurnKind

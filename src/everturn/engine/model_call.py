@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import ModelSilent, ModelTrouble, StreamCut
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Finish, Model, ModelRequest, TextChunk
+from everturn.domain.model_errors import ModelSilent, ModelTrouble, StreamCut
 from everturn.domain.turns import Usage
 from everturn.engine.settings import EngineSettings
 

@@ -16,8 +16,8 @@ from everturn.domain.budgets import (
     spent_of,
     to_micros,
 )
-from everturn.domain.errors import ModelTimeout, ModelTrouble, StreamCut
 from everturn.domain.model import Model, ModelRequest
+from everturn.domain.model_errors import ModelTimeout, ModelTrouble, StreamCut
 from everturn.domain.owners import is_guest
 from everturn.domain.turns import Turn, Usage
 from everturn.engine.calls import AskWording, new_ask

@@ -8,14 +8,7 @@ import anyio
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.errors import (
-    ContextTooLong,
-    ModelTimeout,
-    ModelTrouble,
-    NothingToDo,
-    Remedy,
-    StreamCut,
-)
+from everturn.domain.errors import NothingToDo, Remedy
 from everturn.domain.messages import Call, Message, Role
 from everturn.domain.model import (
     Finish,
@@ -25,6 +18,7 @@ from everturn.domain.model import (
     ReasoningChunk,
     TextChunk,
 )
+from everturn.domain.model_errors import ContextTooLong, ModelTimeout, ModelTrouble, StreamCut
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.domain.store_values import Claim

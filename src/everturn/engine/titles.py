@@ -8,9 +8,9 @@ from functools import partial
 
 from everturn.domain.budgets import BudgetReached
 from everturn.domain.clock import call_within
-from everturn.domain.errors import ModelTrouble
 from everturn.domain.messages import Message, Role
 from everturn.domain.model import Model
+from everturn.domain.model_errors import ModelTrouble
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Session
 from everturn.domain.turns import Turn

@@ -18,7 +18,6 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import ModelRefused
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.model import (
@@ -29,6 +28,7 @@ from everturn.domain.model import (
     TextChunk,
     ToolSchema,
 )
+from everturn.domain.model_errors import ModelRefused
 from everturn.domain.turns import FinishReason, Usage
 from everturn.models import failures
 from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps, unique_calls

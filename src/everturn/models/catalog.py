@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import anyio
 import msgspec
 
-from everturn.domain.errors import ModelKeyMissing, ModelTrouble
 from everturn.domain.model import Abilities
+from everturn.domain.model_errors import ModelKeyMissing, ModelTrouble
 from everturn.models.directory import ProviderDirectory
 from everturn.models.discovery import FoundServer
 from everturn.models.local import CODER_SPEC, POCKET_SPEC, Fetches, LocalSpec, check_runtime

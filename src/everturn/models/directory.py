@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from everturn.domain.errors import ModelKeyMissing, ModelUnknown, SecretUnreadable
+from everturn.domain.errors import SecretUnreadable
+from everturn.domain.model_errors import ModelKeyMissing, ModelUnknown
 from everturn.domain.secrets import Secret
 from everturn.models.keys import KeyFound, Keys
 from everturn.models.providers import Provider, own_server, resolve

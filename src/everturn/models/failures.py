@@ -14,7 +14,9 @@ from email.utils import parsedate_to_datetime
 import httpx2
 import msgspec
 
-from everturn.domain.errors import (
+from everturn.domain.errors import Remedy
+from everturn.domain.json_types import Json
+from everturn.domain.model_errors import (
     ContextTooLong,
     ModelDropped,
     ModelOverloaded,
@@ -23,10 +25,8 @@ from everturn.domain.errors import (
     ModelTrouble,
     ModelUnknown,
     RateLimited,
-    Remedy,
     StreamCut,
 )
-from everturn.domain.json_types import Json
 
 Redact = Callable[[str], str]
 

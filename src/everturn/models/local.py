@@ -23,9 +23,10 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, ModelDropped, ModelRefused, ModelTimeout
+from everturn.domain.errors import EverturnError
 from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Abilities, Chunk, Model, ModelRequest, ProgressChunk
+from everturn.domain.model_errors import ModelDropped, ModelRefused, ModelTimeout
 from everturn.domain.secrets import Secret
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.small_models import TextCalls, ToolBrief

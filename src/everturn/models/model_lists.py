@@ -8,9 +8,9 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import ModelKeyMissing
 from everturn.domain.json_types import Json
 from everturn.domain.model import Abilities
+from everturn.domain.model_errors import ModelKeyMissing
 from everturn.domain.secrets import Secret
 from everturn.models.anthropic_wire import VERSION
 from everturn.models.keys import KeyFound

@@ -14,7 +14,6 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import ModelRefused, ModelTrouble
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Reasoning
 from everturn.domain.model import (
@@ -25,6 +24,7 @@ from everturn.domain.model import (
     ReasoningChunk,
     TextChunk,
 )
+from everturn.domain.model_errors import ModelRefused, ModelTrouble
 from everturn.domain.turns import FinishReason, Usage
 from everturn.models import failures
 from everturn.models.history import unique_calls

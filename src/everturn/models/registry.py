@@ -13,8 +13,8 @@ from types import TracebackType
 import anyio
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import ModelUnknown
 from everturn.domain.model import Abilities, Model, ProgressChunk
+from everturn.domain.model_errors import ModelUnknown
 from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models.abilities import KnownAbilities

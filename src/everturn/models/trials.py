@@ -12,9 +12,10 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import Invalid, ModelTrouble
+from everturn.domain.errors import Invalid
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Finish, Model, ModelRequest, ProgressChunk, TextChunk
+from everturn.domain.model_errors import ModelTrouble
 from everturn.domain.secrets import Secret
 from everturn.domain.turns import FinishReason, Usage
 from everturn.models.clients import HttpClients

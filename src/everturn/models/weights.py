@@ -27,7 +27,7 @@ import msgspec
 from anyio.streams.text import TextReceiveStream
 
 from everturn.domain.environ import without_secrets
-from everturn.domain.errors import ModelDoesNotFit, ModelDropped, ModelRefused, ModelTrouble
+from everturn.domain.model_errors import ModelDoesNotFit, ModelDropped, ModelRefused, ModelTrouble
 from everturn.models.keys import redact
 
 try:

@@ -10,9 +10,9 @@ import httpx2
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import ModelTrouble
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.model import Abilities
+from everturn.domain.model_errors import ModelTrouble
 from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models import failures

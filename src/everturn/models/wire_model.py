@@ -5,9 +5,9 @@ from __future__ import annotations
 import httpx2
 
 from everturn.domain.clock import Clock
-from everturn.domain.errors import ModelTrouble
 from everturn.domain.json_types import Json
 from everturn.domain.model import Abilities
+from everturn.domain.model_errors import ModelTrouble
 from everturn.domain.turns import FinishReason
 from everturn.models import failures
 from everturn.models.history_cache import HistoryCache

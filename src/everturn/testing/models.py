@@ -12,7 +12,6 @@ import msgspec
 
 from everturn.domain import messages
 from everturn.domain.clock import Clock, SystemClock
-from everturn.domain.errors import ModelRefused, ModelTrouble, ModelUnknown, StreamCut
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Reasoning
 from everturn.domain.model import (
@@ -25,6 +24,7 @@ from everturn.domain.model import (
     ReasoningChunk,
     TextChunk,
 )
+from everturn.domain.model_errors import ModelRefused, ModelTrouble, ModelUnknown, StreamCut
 from everturn.domain.turns import FinishReason, Usage
 
 

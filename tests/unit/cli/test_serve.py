@@ -8,7 +8,7 @@ import pytest
 
 from everturn.cli.serve import check_default, drain, report_sandbox, share_server_lock, warn_of_readers
 from everturn.config import Flags, read_config
-from everturn.domain.errors import ModelUnknown
+from everturn.domain.model_errors import ModelUnknown
 from everturn.store import Store
 from everturn.testing import Pause, Say
 from everturn.testing.clock import FakeClock

@@ -3,9 +3,11 @@
 import anyio
 import pytest
 
-from everturn.domain.errors import (
+from everturn.domain.errors import FileUnreadable
+from everturn.domain.messages import Outcome, Result, Role
+from everturn.domain.model import Abilities
+from everturn.domain.model_errors import (
     ContextTooLong,
-    FileUnreadable,
     ModelDropped,
     ModelOverloaded,
     ModelRefused,
@@ -14,8 +16,6 @@ from everturn.domain.errors import (
     RateLimited,
     StreamCut,
 )
-from everturn.domain.messages import Outcome, Result, Role
-from everturn.domain.model import Abilities
 from everturn.domain.tool import ToolQuestion, ToolResult, Verdict
 from everturn.domain.turns import TurnState, Usage
 from everturn.testing import CallTool, FakeTool, ModelFails, Pause, Say, ScriptedModel, ScriptedModels, Think

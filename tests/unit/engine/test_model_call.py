@@ -1,6 +1,6 @@
 import pytest
 
-from everturn.domain.errors import ModelRefused, ModelSilent, RateLimited
+from everturn.domain.model_errors import ModelRefused, ModelSilent, RateLimited
 from everturn.engine.model_call import ask_model, backoff_s, plain_request
 from everturn.engine.settings import EngineSettings
 from everturn.testing import Cut, FakeClock, Say, ScriptedModel

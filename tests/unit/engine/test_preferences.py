@@ -2,7 +2,7 @@
 
 import pytest
 
-from everturn.domain.errors import ModelKeyMissing, ModelRefused
+from everturn.domain.model_errors import ModelKeyMissing, ModelRefused
 from everturn.domain.store_values import Request, RetriedTurn
 from everturn.domain.turns import TurnState
 from everturn.engine import EngineSettings, Preferences, read_preferences, write_preferences

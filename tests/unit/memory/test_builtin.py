@@ -12,9 +12,10 @@ import anyio
 import pytest
 
 from everturn.domain.clock import Clock, SystemClock
-from everturn.domain.errors import Invalid, ModelOverloaded
+from everturn.domain.errors import Invalid
 from everturn.domain.ids import Ids
 from everturn.domain.model import Abilities
+from everturn.domain.model_errors import ModelOverloaded
 from everturn.domain.probe import Moment
 from everturn.domain.runtime import Runtime
 from everturn.domain.store_values import Request

@@ -7,7 +7,9 @@ import httpx2
 import pytest
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.errors import (
+from everturn.domain.messages import Call, Outcome, Reasoning, Result, Role, Text
+from everturn.domain.model import Abilities, ModelRequest
+from everturn.domain.model_errors import (
     ContextTooLong,
     ModelDropped,
     ModelOverloaded,
@@ -18,8 +20,6 @@ from everturn.domain.errors import (
     RateLimited,
     StreamCut,
 )
-from everturn.domain.messages import Call, Outcome, Reasoning, Result, Role, Text
-from everturn.domain.model import Abilities, ModelRequest
 from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models.anthropic_wire import AnthropicModel, generation_of

@@ -12,9 +12,9 @@ import httpx2
 import pytest
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.errors import ContextTooLong, ModelDropped, ModelRefused
 from everturn.domain.messages import Message, Result, Role
 from everturn.domain.model import ModelRequest, ProgressChunk, ToolSchema
+from everturn.domain.model_errors import ContextTooLong, ModelDropped, ModelRefused
 from everturn.models import local
 from everturn.models.local import CODER_SPEC, POCKET_SPEC, Fetches, LlamaServer, LocalModel, LocalSpec
 from everturn.models.weights import OnProgress, PipDownload, Shelf, weights_folder

@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.errors import (
+from everturn.domain.errors import EverturnError
+from everturn.domain.messages import Call, Reasoning, Role, Text
+from everturn.domain.model import Abilities, ModelRequest, ProgressChunk, TextChunk
+from everturn.domain.model_errors import (
     ContextTooLong,
-    EverturnError,
     ModelDropped,
     ModelOverloaded,
     ModelRefused,
@@ -21,8 +23,6 @@ from everturn.domain.errors import (
     RateLimited,
     StreamCut,
 )
-from everturn.domain.messages import Call, Reasoning, Role, Text
-from everturn.domain.model import Abilities, ModelRequest, ProgressChunk, TextChunk
 from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models.openai_wire import OpenAIModel

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.errors import Invalid, ModelKeyMissing, ModelUnknown
+from everturn.domain.errors import Invalid
 from everturn.domain.model import ProgressChunk
+from everturn.domain.model_errors import ModelKeyMissing, ModelUnknown
 from everturn.models import Keys, ModelRegistry, parse_settings
 from everturn.models.anthropic_wire import AnthropicModel
 from everturn.models.local import POCKET_SPEC

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
-from everturn.domain.errors import ModelDoesNotFit, ModelDropped, ModelRefused
+from everturn.domain.model_errors import ModelDoesNotFit, ModelDropped, ModelRefused
 from everturn.models.weights import (
     CODER,
     POCKET,

@@ -1,7 +1,7 @@
 import pytest
 
-from everturn.domain.errors import ModelRefused, ModelUnknown, RateLimited, StreamCut
 from everturn.domain.model import Finish, ModelRequest, ReasoningChunk, TextChunk
+from everturn.domain.model_errors import ModelRefused, ModelUnknown, RateLimited, StreamCut
 from everturn.testing import CallTool, Cut, ModelFails, Say, ScriptedModel, ScriptedModels, Think
 
 pytestmark = pytest.mark.anyio

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from everturn.domain.errors import Invalid, ModelRefused, Overloaded, Remedy
+from everturn.domain.errors import Invalid, Overloaded, Remedy
+from everturn.domain.model_errors import ModelRefused
 from everturn.web.access.errors import SignInNeeded
 from everturn.web.http.problems import document
 

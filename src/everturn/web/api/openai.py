@@ -9,6 +9,7 @@ import anyio
 import msgspec
 
 from everturn.domain import errors as e
+from everturn.domain.model_errors import ModelTrouble
 from everturn.domain.runtime import Runtime
 from everturn.web.access.identity import Scope
 from everturn.web.http import problems
@@ -39,7 +40,7 @@ class ModelList(msgspec.Struct, frozen=True):
     data: tuple[ModelOut, ...]
 
 
-_TROUBLE = (e.ModelTrouble, e.NotFound, e.Gone, e.KeyReused, e.TextEmpty, e.TextTooLong, e.Busy, TurnLost)
+_TROUBLE = (ModelTrouble, e.NotFound, e.Gone, e.KeyReused, e.TextEmpty, e.TextTooLong, e.Busy, TurnLost)
 
 
 class OpenAiApi:

@@ -7,6 +7,7 @@ import msgspec
 
 from everturn import __version__
 from everturn.domain import errors as e
+from everturn.domain.model_errors import ModelKeyMissing, ModelUnknown
 from everturn.domain.secrets import SecretsState
 from everturn.engine import EngineSettings, Preferences
 from everturn.models import Keys, ModelRegistry
@@ -119,9 +120,9 @@ class SettingsApi:
         """Only what can never be a model: a server may be down for now, and a key may come later."""
         try:
             self._registry.check(model)
-        except e.ModelKeyMissing:
+        except ModelKeyMissing:
             return
-        except e.ModelUnknown as error:
+        except ModelUnknown as error:
             raise e.Invalid(f"{error.message} Nothing was changed.", hint=error.hint) from error
 
     async def _settings(self, chosen: Preferences) -> Settings:
@@ -145,5 +146,5 @@ class SettingsApi:
     def _key_source(self, name: str) -> str | None:
         try:
             return self._registry.key_state(name)
-        except e.ModelUnknown:
+        except ModelUnknown:
             return None  # a provider without an address cannot be used, with or without a key

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from everturn.domain.errors import EverturnError, ModelTrouble, Refused, Remedy, Retry
+from everturn.domain.errors import EverturnError, Refused, Remedy, Retry
 from everturn.domain.json_types import JsonObject
+from everturn.domain.model_errors import ModelTrouble
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_AFTER_S = 1

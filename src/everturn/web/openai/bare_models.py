@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from everturn.domain.errors import ModelUnknown, NotFound
+from everturn.domain.errors import NotFound
 from everturn.domain.ids import Ids
 from everturn.domain.model import Finish, Models, ReasoningChunk, TextChunk
+from everturn.domain.model_errors import ModelUnknown
 from everturn.models import ModelRegistry
 from everturn.web.openai.chat_wire import FINISHES, ChatRequest, model_request
 from everturn.web.openai.pieces import AnswerEnd, Answering, Piece
