@@ -123,6 +123,10 @@ export interface components {
             platforms: string[];
             undecided: components["schemas"]["UndecidedPart"][];
         };
+        /** Answered */
+        Answered: {
+            items: components["schemas"]["Ask"][];
+        };
         /** ApprovalRequested */
         ApprovalRequested: {
             /** @enum {unknown} */
@@ -707,6 +711,19 @@ export interface components {
         Models: {
             default: string;
             models: components["schemas"]["ModelLine"][];
+        };
+        /** Needs */
+        Needs: {
+            asks: components["schemas"]["Ask"][];
+            sends: components["schemas"]["UndecidedPart"][];
+            jobs: components["schemas"]["ShownJob"][];
+            schedules: components["schemas"]["TroubledSchedule"][];
+            total: number;
+        };
+        /** NeedsNews */
+        NeedsNews: {
+            /** @default needs.changed */
+            kind?: string;
         };
         /** NewToken */
         NewToken: {
@@ -1300,6 +1317,24 @@ export interface components {
             /** @default [] */
             recent?: components["schemas"]["FolderLine"][];
         };
+        /** ShownJob */
+        ShownJob: {
+            id: string;
+            session_id: string;
+            turn_id: string;
+            call_id: string;
+            state: components["schemas"]["JobState"];
+            command: string;
+            started_at: number;
+            when_ended: components["schemas"]["WhenEnded"];
+            is_sandboxed: boolean;
+            machine: string;
+            is_stopping: boolean;
+            ended_at: number | null;
+            exit_code: number | null;
+            detail: string;
+            output_bytes: number;
+        };
         /** ShownNote */
         ShownNote: {
             id: string;
@@ -1495,6 +1530,17 @@ export interface components {
             code: string;
             message: string;
             hint: string;
+        };
+        /** TroubledSchedule */
+        TroubledSchedule: {
+            id: string;
+            schedule_id: string;
+            name: string;
+            at: number;
+            reason: string;
+            due_at: number | null;
+            turn_id: string | null;
+            session_id: string | null;
         };
         /** TrustedSession */
         TrustedSession: {

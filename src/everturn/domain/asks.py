@@ -123,6 +123,10 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
 class Asks(Protocol):
     async def open(self, owner: str, session_id: str | None = None) -> list[Ask]: ...
 
+    async def answered(self, owner: str, *, since_ms: int, limit: int) -> list[Ask]:
+        """The latest first, whoever answered them, also those that were closed with their turn."""
+        ...
+
     async def get(self, owner: str, ask_id: str) -> Ask: ...
 
     async def answer(

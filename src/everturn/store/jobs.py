@@ -216,6 +216,7 @@ def _end(tx: Tx, job_id: str, ending: JobEnding) -> Script[tuple[JobColumns, Acc
     is_told = row.when_ended != WhenEnded.RECORD
     yield from add_events(tx, session, OF_SESSION, [ended], is_activity=is_told)
     tx.touch(session.owner, session.id)
+    tx.touch(session.owner, job_id)
     row = yield from JOB.only(job_id)
     if row.when_ended != WhenEnded.WAKE or session.is_deleted:
         return row, None

@@ -180,6 +180,7 @@ def _create(
     yield from _check_references(tx, owner, settings, session_id)
     schedule_id = tx.ids.make("sch")
     yield q("schedule_insert", schedule_id, owner, to_json(settings), session_id, due_at, tx.now)
+    tx.touch(owner, schedule_id)
     return schedule_of((yield from _find(tx, owner, schedule_id)))
 
 
@@ -225,6 +226,7 @@ def _change(tx: Tx, wanted: Schedule) -> Script[Schedule]:
 
 def _write(tx: Tx, row: ScheduleColumns, wanted: Schedule) -> Script[None]:
     look_at = None if wanted.paused_at is not None else wanted.due_at
+    tx.touch(row.owner, row.id)
     yield q(
         "schedule_change",
         row.schedule_no,
@@ -241,6 +243,7 @@ def _write(tx: Tx, row: ScheduleColumns, wanted: Schedule) -> Script[None]:
 def _delete(tx: Tx, owner: str, schedule_id: str) -> Script[None]:
     row = yield from _lock(tx, owner, schedule_id)
     yield q("schedule_delete", row.schedule_no)
+    tx.touch(owner, schedule_id)
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -294,6 +297,7 @@ def _settle(tx: Tx, plan: DuePlan) -> Script[Settlement]:
         match schedule.settings.when_overlapping:
             case WhenOverlapping.QUEUE:
                 yield q("schedule_wait", row.schedule_no, tx.now + WAIT_MS)
+                tx.touch(row.owner, row.id)
                 return Settlement()
             case WhenOverlapping.REPLACE:
                 replaced = yield from _cancel(tx, schedule, active)
@@ -402,6 +406,7 @@ def _run_now(tx: Tx, owner: str, schedule_id: str) -> Script[Occurrence]:
     occurrence, changed = yield from _add(tx, row, schedule, time, is_manual=True)
     if occurrence is None:
         raise WrongState("It has just been run. Nothing was started.", hint="Look at its history.")
+    tx.touch(owner, schedule_id)
     if changed.session_id != schedule.session_id:
         yield from _write(tx, row, changed)
     return occurrence

@@ -131,8 +131,9 @@ class Store:
         return await self._hub.changed(known)
 
     async def changes(self, owner: str) -> AsyncGenerator[list[tuple[str, Session | None]] | None, None]:
-        """Sessions whose row in the list changed, in batches, without end; (id, None) for a deleted one. A
-        batch that is None means that any of them may have changed: read the list again.
+        """Sessions whose row in the list changed, in batches, without end; (id, None) for a deleted one, and
+        for what is no session: schedules, and what needs the owner, may have changed. A batch that is None
+        means that anything may have changed: read the list again.
         """
         watcher = self._hub.watch(owner)
         try:

@@ -77,6 +77,7 @@ def _find(reply: LockedReply) -> Script[ReplyDelivery | None]:
 
 def _tell(tx: Tx, reply: LockedReply, event: Payload) -> Script[None]:
     yield from add_events(tx, reply.session, OF_SESSION, [event], is_activity=False)
+    tx.touch(reply.session.owner, reply.turn_id)  # its owner may have to decide, or no longer
 
 
 def _delivery_of(parts: Sequence[ReplyPartColumns]) -> ReplyDelivery:

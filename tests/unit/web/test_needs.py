@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -152,4 +153,70 @@ async def test_what_is_not_worth_a_look_cannot_be_dismissed(
         answered = await web.http.post("/api/needs/dismiss", json={"id": "job_" + "0" * 26})
         assert (answered.status_code, answered.json()["code"]) == (404, "not_found")
         answered = await web.http.post("/api/needs/dismiss", json={"id": "ask_" + "0" * 26})
+        assert answered.status_code == 404, "no ask about a budget"
+        answered = await web.http.post("/api/needs/dismiss", json={"id": "ses_" + "0" * 26})
         assert answered.status_code == 422
+
+
+async def waiting(store: Store, number: int, topic: AskTopic, *choices: str) -> str:
+    """A turn of its own session waits for an answer. Returns the ask's id."""
+    held = await start(store, (await new_session(store, f"Session {number}")).id, "go on")
+    asked = ask("ask_" + str(number) * 26, held.turn.id, held.session.id, topic, choices=choices)
+    await store.turns.wait(held.turn.id, held.epoch, 2, [asked], [])
+    return asked.id
+
+
+async def test_of_the_asks_only_one_about_a_budget_can_be_dismissed(
+    store: Store, data_dir: Path, clock: FakeClock
+) -> None:
+    question = await waiting(store, 1, AskTopic.QUESTION, "yes", "no")
+    budget = await waiting(store, 2, AskTopic.BUDGET, "raise", "stop")
+    assert {one["id"] for one in (await needs(store, data_dir, clock))["asks"]} == {question, budget}
+    assert [one["id"] for one in (await needs(store, data_dir, clock, budget))["asks"]] == [question]
+    async with run_web(store, data_dir, clock=clock) as web:
+        refused = await web.http.post("/api/needs/dismiss", json={"id": question})
+    assert refused.status_code == 404
+    assert (await store.asks.get(ME, budget)).answer is None, "its turn still waits"
+
+
+async def test_what_was_answered_is_listed_the_latest_first(
+    store: Store, data_dir: Path, clock: FakeClock
+) -> None:
+    early = await waiting(store, 1, AskTopic.QUESTION, "yes", "no")
+    late = await waiting(store, 2, AskTopic.APPROVAL, "once", "deny")
+    await waiting(store, 3, AskTopic.QUESTION, "left", "right")
+    before = clock.now_ms()
+    await store.asks.answer(ME, early, "yes", by="chat:telegram")
+    await clock.advance(60)
+    await store.asks.answer(ME, late, "deny", by=ME)
+    async with run_web(store, data_dir, clock=clock) as web:
+        everything = (await web.http.get(f"/api/needs/answered?since={before}")).json()["items"]
+        latest = (await web.http.get(f"/api/needs/answered?since={before + 1}")).json()["items"]
+    assert [(one["id"], one["answer"], one["by"]) for one in everything] == [
+        (late, "deny", ME),
+        (early, "yes", "chat:telegram"),
+    ]
+    assert [one["id"] for one in latest] == [late]
+
+
+async def test_watchers_hear_of_schedules_and_jobs(store: Store, clock: FakeClock) -> None:
+    session = await new_session(store, "Map tiles")
+    job = await store.jobs.add(ME, session.id, new_job(1, when_ended=WhenEnded.RECORD), running_max=2)
+    changes = store.changes(ME)
+    heard: set[str] = set()
+    watched = anyio.Event()
+
+    async def watch() -> None:
+        watched.set()
+        async for batch in changes:
+            heard.update(changed for changed, _ in batch or ())
+            if {schedule.id, job.id} <= heard:
+                return
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch, name="watch")
+        await watched.wait()
+        schedule = await make(store, clock)
+        await store.jobs.end(job.id, JobEnding(JobState.LOST, detail="The machine was restarted."))
+    assert session.id in heard
+    await changes.aclose()

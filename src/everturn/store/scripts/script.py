@@ -143,13 +143,14 @@ class Tx:
         self.ids = ids
         self.probe = probe
         self.events: list[StoredEvents] = []
-        self.changed: dict[str, str] = {}  # session id -> owner
+        self.changed: dict[str, str] = {}  # id, of a session as a rule -> owner
         self.forgets = False  # something was deleted for good: the log must not keep it either
         self.moments: list[tuple[Moment, str]] = []  # passed by after the commit
 
-    def touch(self, owner: str, session_id: str) -> None:
-        """Mark the session's row in the list as changed."""
-        self.changed[session_id] = owner
+    def touch(self, owner: str, changed_id: str) -> None:
+        """Mark a session's row in the list as changed. The id of anything else (a schedule, a job, a turn
+        whose reply is in doubt) says that what needs the owner may have changed."""
+        self.changed[changed_id] = owner
 
 
 class Append(msgspec.Struct):

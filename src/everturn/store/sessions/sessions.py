@@ -243,10 +243,13 @@ def _overview(tx: Tx, owner: str, limit: int, also: tuple[str, ...]) -> Script[O
 
 
 def rows_of(tx: Tx, owner: str, ids: Iterable[str]) -> Script[list[tuple[str, Session | None]]]:
-    """These sessions as they are now; None for one that lists do not show. A delegate is not among them: it
-    is in no list, and a page that shows it must not take it for deleted."""
+    """These sessions as they are now; None for one that lists do not show, and for the id of something else.
+    A delegate is not among them: it is in no list, and a page that shows it must not take it for deleted."""
     found: list[tuple[str, Session | None]] = []
     for session_id in ids:
+        if not session_id.startswith("ses_"):
+            found.append((session_id, None))
+            continue
         try:
             row = yield from get_session(tx, owner, session_id)
             if row.kind != SessionKind.DELEGATE or row.is_deleted:

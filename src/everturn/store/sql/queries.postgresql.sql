@@ -137,7 +137,9 @@ WHERE s.id = ANY ($1::TEXT[])
 
 -- The sum of the row versions moves whenever any row is added, changed or removed.
 -- name: list_state
-SELECT owner, count(*), sum(xmin::TEXT::BIGINT)::TEXT FROM sessions WHERE owner = ANY ($1::TEXT[]) GROUP BY owner
+SELECT w.owner, count(*), sum(w.version)::TEXT FROM (
+  SELECT owner, xmin::TEXT::BIGINT AS version FROM sessions WHERE owner = ANY ($1::TEXT[])
+  UNION ALL SELECT owner, xmin::TEXT::BIGINT FROM schedules WHERE owner = ANY ($1::TEXT[])) w GROUP BY w.owner
 
 -- ---------------------------------------------------------------- workers
 

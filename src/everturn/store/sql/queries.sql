@@ -609,6 +609,13 @@ WHERE a.owner = $1 AND a.answer IS NULL AND a.topic <> 'delegate' AND s.deleted_
   AND ($2 = '' OR s.id = $2 OR EXISTS (SELECT 1 FROM delegates d WHERE d.session_id = s.id AND d.root_id = $2))
 ORDER BY a.created_at, a.id
 
+-- name: asks_answered
+-- The latest first.
+SELECT {ask_columns} FROM asks a JOIN turns t ON t.turn_no = a.turn_no
+JOIN sessions s ON s.session_no = a.session_no
+WHERE a.owner = $1 AND a.answer IS NOT NULL AND a.answered_at >= $2 AND a.topic <> 'delegate' AND s.deleted_at IS NULL
+ORDER BY a.answered_at DESC, a.id DESC LIMIT $3
+
 -- name: asks_open_of_turn
 SELECT count(*) FROM asks WHERE turn_no = $1 AND answer IS NULL
 

@@ -12,6 +12,7 @@ from everturn.domain.turns import Turn
 from everturn.store.scripts.common import EventPlace, add_events, get_turn, lock_turn, refresh
 from everturn.store.scripts.queries.turns import (
     ASK,
+    ASKS_ANSWERED,
     ASKS_EXPIRED,
     ASKS_OPEN,
     ASKS_OPEN_OF_TURN,
@@ -32,6 +33,9 @@ class Asks:
 
     async def open(self, owner: str, session_id: str | None = None) -> list[Ask]:
         return await self._db.read(_open, owner, session_id or "")
+
+    async def answered(self, owner: str, *, since_ms: int, limit: int) -> list[Ask]:
+        return await self._db.read(_answered, owner, since_ms, limit)
 
     async def get(self, owner: str, ask_id: str) -> Ask:
         return await self._db.read(_get, owner, ask_id)
@@ -68,6 +72,10 @@ class Asks:
 
 def _open(tx: Tx, owner: str, session_id: str) -> Script[list[Ask]]:
     return [ask_of(row) for row in (yield from ASKS_OPEN.all(owner, session_id))]
+
+
+def _answered(tx: Tx, owner: str, since_ms: int, limit: int) -> Script[list[Ask]]:
+    return [ask_of(row) for row in (yield from ASKS_ANSWERED.all(owner, since_ms, limit))]
 
 
 def _get(tx: Tx, owner: str, ask_id: str) -> Script[Ask]:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
-from everturn.domain.asks import Ask
+from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.clock import Clock
 from everturn.domain.schedules import ScheduleTrouble
 from everturn.domain.store import Store
@@ -20,7 +20,7 @@ from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 RECORD_KIND: Final = "dismissed"  # by the id of what was dismissed: since when that was worth a look
 _LIMIT = 50  # of each kind: a person looks at no more
 _LOST_AGE_MAX_MS = 30 * 24 * 3_600_000
-_NeedId = Annotated[str, Meta(pattern=r"^(job|occ|sch)_[0-9a-hjkmnp-tv-z]{26}$")]
+_NeedId = Annotated[str, Meta(pattern=r"^(ask|job|occ|sch)_[0-9a-hjkmnp-tv-z]{26}$")]
 
 
 class TroubledSchedule(msgspec.Struct, frozen=True):
@@ -48,9 +48,20 @@ class Needs(msgspec.Struct, frozen=True):
 
 
 class Dismiss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``id``: of a lost job or a troubled schedule."""
+    """``id``: of a lost job, a troubled schedule, or an ask about a budget: its turn goes on when the period
+    turns over."""
 
     id: _NeedId
+
+
+class AnsweredQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    since: Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The latest first."""
+
+    items: tuple[Ask, ...]
 
 
 class NeedsApi:
@@ -70,10 +81,19 @@ class NeedsApi:
                 answer=Needs,
             ),
             Endpoint(
+                method="GET",
+                path="/api/needs/answered",
+                run=self.answered,
+                summary="Approvals and questions that were answered since then, the latest first.",
+                tag=tag,
+                query=AnsweredQuery,
+                answer=Answered,
+            ),
+            Endpoint(
                 method="POST",
                 path="/api/needs/dismiss",
                 run=self.dismiss,
-                summary="Do not show a lost job or a troubled schedule any longer.",
+                summary="Do not show a lost job, a troubled schedule or an ask about a budget any longer.",
                 tag=tag,
                 scope=Scope.CHAT,
                 body=Dismiss,
@@ -84,7 +104,9 @@ class NeedsApi:
     async def get(self, call: ApiCall[Nothing, Nothing]) -> Needs:
         owner, store = call.owner, self._store
         dismissed = await self._dismissed(owner)
-        asks = tuple(await store.asks.open(owner))
+        asks = tuple(
+            ask for ask in await store.asks.open(owner) if _is_new(ask.id, ask.created_at, dismissed)
+        )
         sends = await undecided_parts(store.delivery, owner)
         jobs = tuple(job for job in await self._jobs(owner) if _is_new(job.id, job.ended_at or 0, dismissed))
         schedules = tuple(one for one in await self._schedules(owner) if _is_new(one.id, one.at, dismissed))
@@ -94,12 +116,19 @@ class NeedsApi:
         owner, records = call.owner, self._store.records
         known = {job.id: job.ended_at or 0 for job in await self._jobs(owner)}
         known |= {one.id: one.at for one in await self._schedules(owner)}
+        for ask in await self._store.asks.open(owner):
+            if ask.topic is AskTopic.BUDGET:
+                known[ask.id] = ask.created_at
         if call.body.id not in known:
             raise e.NotFound("need", call.body.id)
         # What is no longer listed needs no record, so that there are never many.
         for old in (await self._dismissed(owner)).keys() - known.keys():
             await records.delete(owner, RECORD_KIND, old)
         await records.put(owner, RECORD_KIND, call.body.id, known[call.body.id])
+
+    async def answered(self, call: ApiCall[AnsweredQuery, Nothing]) -> Answered:
+        found = await self._store.asks.answered(call.owner, since_ms=call.query.since, limit=_LIMIT)
+        return Answered(tuple(found))
 
     async def _dismissed(self, owner: str) -> dict[str, int]:
         return msgspec.convert(await self._store.records.list(owner, RECORD_KIND), dict[str, int])

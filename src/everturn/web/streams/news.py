@@ -33,6 +33,13 @@ class StoreNews(msgspec.Struct, frozen=True, omit_defaults=True):
     trouble: Trouble | None = None
 
 
+class NeedsNews(msgspec.Struct, frozen=True):
+    """What ``/api/needs`` or ``/api/schedules`` answers may have changed, besides what sessions show of it.
+    ``kind``: needs.changed."""
+
+    kind: str = "needs.changed"
+
+
 class ListSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first event of the shared stream: the first page of the list, as it is now, and why nothing can
     be stored, if so."""

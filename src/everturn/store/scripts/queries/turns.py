@@ -197,6 +197,7 @@ class ExpiredAsk(Columns, frozen=True):
 STEERING_OF_TURN: Select[[int], SteeringColumns] = Select("steering_of_turn", SteeringColumns)
 ASK: Select[[str, str], AskColumns] = Select("ask_get", AskColumns)
 ASKS_OPEN: Select[[str, str], AskColumns] = Select("asks_open", AskColumns)
+ASKS_ANSWERED: Select[[str, int, int], AskColumns] = Select("asks_answered", AskColumns)
 ASKS_OPEN_OF_TURN: SelectValue[[int], int] = SelectValue("asks_open_of_turn")
 ASKS_EXPIRED: Select[[int], ExpiredAsk] = Select("asks_expired", ExpiredAsk)
 
