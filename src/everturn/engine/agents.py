@@ -214,10 +214,6 @@ class Agents:
     async def history(self, session: Session, turn: Turn) -> list[Message]:
         return await load_history(self._services, session, turn)
 
-    def evict(self, session: Session) -> None:
-        """Remove the session's agent from the cache, without waiting until it is closed."""
-        self._cache.evict(key_of(session, session.profile), "cleared")
-
     async def _build(
         self, plain: WarmAgent, session: Session, memory: Memory | None
     ) -> tuple[WarmAgent, int]:
