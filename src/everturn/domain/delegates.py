@@ -59,6 +59,14 @@ class DelegateResult(msgspec.Struct, frozen=True, omit_defaults=True):
     files: TurnFiles | None = None
 
 
+def shorten(text: str, chars_max: int) -> str:
+    """The text, or its beginning and its end with a note of how much is left out."""
+    if len(text) <= chars_max:
+        return text
+    half = chars_max // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
+
+
 def describe_result(delegate_id: str, name: str, result: DelegateResult) -> str:
     """What the parent's model reads of a delegate that has ended."""
     lines = [f"Delegate {delegate_id} ({name}) {_ENDS.get(result.state, result.state)}."]
@@ -165,7 +173,9 @@ class DelegateStore(Protocol):
         """Record what the parent decided about a delegate's files."""
         ...
 
-    async def due(self) -> DueDelegates: ...
+    async def due(self, *, orphans: bool = True) -> DueDelegates:
+        """``orphans`` False: without those whose parent is gone, which costs a look at every delegate."""
+        ...
 
     async def give(self, delegate_id: str) -> Turn | None:
         """Give the result to the parent, once. Returns the parent's turn if it waited or was woken; None

@@ -153,9 +153,15 @@ async def tools_of(services: TurnServices, session: Session, turn: Turn) -> Sequ
 
 
 async def instructions_of(services: TurnServices, session: Session) -> Instructions:
-    """The instructions for agents in the session's workspace (AGENTS.md)."""
+    """The instructions for agents in the session's workspace (AGENTS.md). A delegate, which asks nobody about
+    them, follows what its parent follows, as long as its copy says the same."""
     workspace = await services.toolbox.workspace(session.owner, session.id, session.project)
-    return await services.toolbox.instructions(session.owner, workspace)
+    told = await services.toolbox.instructions(session.owner, workspace)
+    if not told.is_there or told.is_trusted or session.parent_session is None:
+        return told
+    parent = await services.store.sessions.get(session.owner, session.parent_session)
+    above = await instructions_of(services, parent)
+    return above if above.is_trusted and above.digest == told.digest else told  # guard: e09
 
 
 class Agents:

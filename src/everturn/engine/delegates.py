@@ -6,16 +6,15 @@ What a crash cuts off is found again by ``look``: every step of it can be repeat
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import anyio
 import msgspec
 
 from everturn.domain.clock import Clock
-from everturn.domain.delegates import Delegate, DelegateBounds, DelegateTask, NewDelegates
+from everturn.domain.delegates import Delegate, DelegateBounds, DelegateName, DelegateTask, NewDelegates
 from everturn.domain.errors import EverturnError, Gone, Invalid, NotFound, WrongState
 from everturn.domain.store import Store
 from everturn.domain.tool import ToolCall
@@ -25,6 +24,7 @@ from everturn.engine.settings import DelegateSettings
 from everturn.workspace import Applied, MadeFiles, Restorer
 
 _log = logging.getLogger("everturn.engine")
+_Due = TypeVar("_Due")
 
 
 class _Cancel(Protocol):
@@ -54,6 +54,7 @@ class Delegates:
         self._settings = settings
         self._acts: EngineActs | None = None
         self._nudged = anyio.Event()
+        self._sweep_at = 0.0  # when to look for those that a crash left without a parent
         self.trouble = ""  # why the last look failed
 
     def bind(self, acts: EngineActs) -> None:
@@ -155,16 +156,38 @@ class Delegates:
         scope.cancel()
 
     async def look(self) -> None:
-        """Stop, give and remove what is due. Another worker may do the same at the same time."""
-        due = await self._store.delegates.due()
-        for one in due.to_stop:
-            with contextlib.suppress(NotFound, Gone):
-                await self._engine.cancel(one.owner, one.turn_id, by="parent")
-        given = [await self._store.delegates.give(delegate_id) for delegate_id in due.to_give]
-        if any(turn is not None for turn in given):
-            self._engine.nudge()
-        for one in due.orphans:
-            with contextlib.suppress(NotFound, Gone):
-                await self._engine.delete(one.owner, one.session_id)
-        if due.to_stop or due.to_give:
+        """Stop, give and remove what is due. Another worker may do the same at the same time. Raises the
+        first error when everything was tried: what one delegate runs into holds up no other."""
+        is_sweep = self._clock.monotonic() >= self._sweep_at
+        due = await self._store.delegates.due(orphans=is_sweep)
+        errors = [
+            *[await self._try(self._stop, one) for one in due.to_stop],
+            *[await self._try(self._give, delegate_id) for delegate_id in due.to_give],
+            *[await self._try(self._remove, one) for one in due.orphans],
+        ]
+        if is_sweep and not due.orphans:
+            self._sweep_at = self._clock.monotonic() + self._settings.sweep_s
+        failed = [error for error in errors if error is not None]
+        if len(failed) < len(due.to_stop) + len(due.to_give):
             self.nudge()  # there may be more, and what was stopped has a result now
+        if failed:
+            raise failed[0]
+
+    async def _try(self, act: Callable[[_Due], Awaitable[None]], one: _Due) -> EverturnError | None:
+        try:
+            await act(one)
+        except (NotFound, Gone):
+            pass  # deleted meanwhile
+        except EverturnError as error:
+            return error
+        return None
+
+    async def _stop(self, one: DelegateName) -> None:
+        await self._engine.cancel(one.owner, one.turn_id, by="parent")
+
+    async def _give(self, delegate_id: str) -> None:
+        if await self._store.delegates.give(delegate_id) is not None:
+            self._engine.nudge()
+
+    async def _remove(self, one: DelegateName) -> None:
+        await self._engine.delete(one.owner, one.session_id)

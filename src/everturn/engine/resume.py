@@ -12,6 +12,7 @@ from typing import Union
 import msgspec
 
 from everturn.domain.asks import EXPIRED, AskTopic, Decision, DoubtAnswer, LimitAnswer
+from everturn.domain.delegates import shorten
 from everturn.domain.errors import Remedy
 from everturn.domain.fold import CallState, Folded
 from everturn.domain.messages import Outcome, Role, Text
@@ -169,6 +170,10 @@ class RunCall(msgspec.Struct, frozen=True):
     is_approved: bool = False
 
 
+_REPORTS_CHARS_MAX = 96_000  # of all delegates of a call; delegate_result has each in full
+_REPORT_CHARS_MIN = 1_000
+
+
 class GiveResult(msgspec.Struct, frozen=True):
     """Give it this result without running it."""
 
@@ -217,9 +222,10 @@ def _from_reports(state: CallState) -> CallMove:
     """All delegates of the call have ended: the turn is claimed only then."""
     reports = [state.reports[delegate_id] for delegate_id in sorted(state.reports)]
     is_done = any(report.state == TurnState.COMPLETED for report in reports)
+    share = max(_REPORT_CHARS_MIN, _REPORTS_CHARS_MAX // len(reports))
     return GiveResult(
         Outcome.OK if is_done else Outcome.ERROR,
-        "\n\n".join(report.text for report in reports),
+        "\n\n".join(shorten(report.text, share) for report in reports),
         is_untrusted=any(report.is_untrusted for report in reports),
     )
 

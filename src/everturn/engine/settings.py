@@ -42,6 +42,7 @@ class DelegateSettings(msgspec.Struct, frozen=True):
         ),
     ] = 8
     look_s: float = 1.0  # how often to look for what a crash cut off
+    sweep_s: float = 60.0  # and for delegates whose parent is gone: that reads all of them
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):

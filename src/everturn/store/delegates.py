@@ -1,7 +1,7 @@
 """Delegates: made by one transaction of the parent, ended by their own, given to the parent by a third (E09).
 
-A transaction locks one session: the parent's to start and to give, the delegate's own to end. Rows of the
-table are written under one of these locks, from the top of a tree to its leaves.
+A transaction locks one session: the parent's to start and to give, the delegate's own to end; to start, the
+one at the top of the tree before it. Rows of the table are written under one of these locks.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from everturn.store.scripts.queries.delegates import (
     DelegateColumns,
     DelegateNameColumns,
 )
-from everturn.store.scripts.queries.sessions import SESSION_INSERT
+from everturn.store.scripts.queries.sessions import SESSION_INSERT, SESSION_OF_TURN
 from everturn.store.scripts.queries.turns import ASK, ASKS_OPEN_OF_TURN, WRITER
 from everturn.store.scripts.rows import SessionRow, TurnRow, to_json, usage_of
 from everturn.store.scripts.script import Database, Script, Tx, q
@@ -97,8 +97,8 @@ class Delegates:
     async def settle_files(self, owner: str, delegate_id: str, *, is_applied: bool) -> None:
         await self._db.write(_settle_files, owner, delegate_id, is_applied)
 
-    async def due(self) -> DueDelegates:
-        return await self._db.read(_due)
+    async def due(self, *, orphans: bool = True) -> DueDelegates:
+        return await self._db.read(_due, orphans)
 
     async def give(self, delegate_id: str) -> Turn | None:
         return await self._db.write(_give, delegate_id)
@@ -180,11 +180,12 @@ def _rights(tx: Tx, delegate_id: str) -> Script[DelegateRights]:
     return DelegateRights(row.depth, None if row.tools is None else _tools.decode(row.tools))
 
 
-def _due(tx: Tx) -> Script[DueDelegates]:
+def _due(tx: Tx, orphans: bool) -> Script[DueDelegates]:
+    left = (yield from DELEGATES_ORPHANED.all(_DUE_MAX)) if orphans else ()
     return DueDelegates(
         tuple(map(_name_of, (yield from DELEGATES_TO_STOP.all(_DUE_MAX)))),
         tuple((yield from DELEGATES_TO_GIVE.all(_DUE_MAX))),
-        tuple(map(_name_of, (yield from DELEGATES_ORPHANED.all(_DUE_MAX)))),
+        tuple(map(_name_of, left)),
     )
 
 
@@ -206,6 +207,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def _start(tx: Tx, new: NewDelegates) -> Script[list[DelegateColumns]]:
+    yield from _lock_root(tx, new.turn_id)
     session, turn = yield from lock_turn(tx, new.turn_id)
     known = yield from DELEGATES_OF_CALL.all(new.turn_id, new.call_id)
     if known:  # guard: e09
@@ -227,6 +229,17 @@ def _start(tx: Tx, new: NewDelegates) -> Script[list[DelegateColumns]]:
     ]
     yield from add_events(tx, session, OF_SESSION, events)
     return started
+
+
+def _lock_root(tx: Tx, turn_id: str) -> Script[None]:
+    """Lock the session at the top of the tree before the one below it that delegates. Otherwise two delegates
+    that delegate at the same moment would count the same number at work, and both fill the last place."""
+    if tx.dialect != "postgresql":
+        return  # one writer
+    found = yield from SESSION_OF_TURN.first(turn_id)
+    above = None if found is None else (yield from DELEGATE_RIGHTS.first(found.id))
+    if found is not None and above is not None:
+        yield q("session_lock", above.root_id, found.owner)  # guard: e09 postgresql
 
 
 def _place(session: SessionRow, turn: TurnRow) -> Script[_Place]:
@@ -356,12 +369,14 @@ def _give(tx: Tx, delegate_id: str) -> Script[Turn | None]:
     is_open = turn is not None and turn.turn.ended_at is None
     if row.is_waited and is_open and row.ask_id is None:
         return None  # the parent has not begun to wait
+    if parent.is_deleted and not row.is_waited:  # guard: e09
+        return None  # it can be restored, and is woken then
     yield q("delegate_given", delegate_id, tx.now)
     if turn is not None and row.is_waited and turn.state is TurnState.WAITING:
         return (yield from _answer(tx, parent, turn, row))
     yield from add_events(tx, parent, OF_SESSION, [_ended(row, is_told=False)], is_activity=False)
     tx.touch(parent.owner, parent.id)
-    if row.is_waited or parent.is_deleted:
+    if row.is_waited:
         return None
     return (yield from _wake(tx, parent, row))
 

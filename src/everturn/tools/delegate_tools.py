@@ -148,12 +148,15 @@ class DelegateTool(Action):
                     f"The profile {task.profile!r} allows more than this session: {excess}. Nothing was "
                     "started. Leave the profile out, or name one that allows less."
                 )
+        tools = task.tools
+        if tools is None and task.profile is not None:
+            tools = tuple(sorted(known))  # guard: e09
         return DelegateTask(
             task.instructions,
             " ".join(task.name.split()),
             task.profile,
             task.model,
-            task.tools,
+            tools,
             task.files,
             task.budget_tokens,
             task.budget_usd,

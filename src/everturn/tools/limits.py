@@ -40,6 +40,14 @@ class ProcessLimits(msgspec.Struct, frozen=True):
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return min(_MEMORY_MIB_MAX * _MIB, machine // 2)
 
+    def is_within(self, other: ProcessLimits) -> bool:
+        """True if none of these is above its counterpart."""
+        return (
+            self.memory <= other.memory
+            and self.processes <= other.processes
+            and self.file_mib <= other.file_mib
+        )
+
     def values(self) -> dict[int, int]:
         """For ``setrlimit`` on a process before it begins; what it starts inherits them.
 

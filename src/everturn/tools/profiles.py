@@ -235,6 +235,8 @@ def find_excess(wanted: Profile, own: Profile) -> str:
         return "it reaches this machine's own network"
     if not set(wanted.mcp) <= set(own.mcp):
         return f"it has the MCP server {sorted(set(wanted.mcp) - set(own.mcp))[0]}"
+    if not wanted.limits.is_within(own.limits):
+        return "its commands may use more of the machine"
     return ""
 
 

@@ -135,6 +135,10 @@ class Restorer:
     async def plan_restore(self, session: Session, tree: str, paths: Sequence[bytes] = ()) -> ShownPlan:
         """What restoring a tree, or some paths of it, does to the files. Raises WrongState if they are in a
         project folder of another machine, and as ``finish``."""
+        self._refuse_elsewhere(session)
+        return await self._plan(session, tree, tuple(paths))
+
+    def _refuse_elsewhere(self, session: Session) -> None:
         if session.project is not None and not self._store.machine.is_same(
             session.machine
         ):  # guard: e06 postgresql
@@ -144,7 +148,6 @@ class Restorer:
                 f"The project folder of this session is on another machine, {name}. Nothing was restored.",
                 hint="Restore its files there.",
             )
-        return await self._plan(session, tree, tuple(paths))
 
     async def _plan(self, session: Session, wanted: str, paths: tuple[bytes, ...] | None) -> ShownPlan:
         async with self.hold(session) as folder:
@@ -188,8 +191,9 @@ class Restorer:
         the first; otherwise ``choice`` decides about such files, and without one nothing is written.
 
         No row is written: the caller records the folder. Raises Invalid for files of a project that make
-        other programs run something, and as ``finish``.
+        other programs run something, WrongState if the project is on another machine, and as ``finish``.
         """
+        self._refuse_elsewhere(session)
         async with self.hold(session) as folder:
             seen = await self._recorder.look(session, folder)
             merged = await self._in_thread(self._merge, made, seen.tree, choice)

@@ -72,7 +72,8 @@ async def export_document(store: Store, owner: str, session_id: str) -> Document
     return Document(
         format=FORMAT,
         version=VERSION,
-        session=msgspec.structs.replace(session, machine=None),  # it means nothing elsewhere
+        # These mean nothing elsewhere.
+        session=msgspec.structs.replace(session, machine=None, parent_turn=None, parent_session=None),
         turns=tuple(turns),
         messages=tuple(messages),
         files=tuple(await _files_of(store, owner, messages)),

@@ -57,9 +57,6 @@ UPDATE delegates SET stop_asked_at = $2 WHERE session_id = $1 AND stop_asked_at 
 -- name: delegates_stop
 UPDATE delegates SET stop_asked_at = $2 WHERE parent_turn = $1 AND stop_asked_at IS NULL AND ended_at IS NULL
 
--- name: delegates_stop_of_session
-UPDATE delegates SET stop_asked_at = $2 WHERE parent_no = $1 AND stop_asked_at IS NULL AND ended_at IS NULL
-
 -- name: delegate_files
 UPDATE delegates SET applied_at = CASE WHEN $2 = 1 THEN CAST($3 AS BIGINT) ELSE applied_at END,
   refused_at = CASE WHEN $2 = 1 THEN NULL ELSE CAST($3 AS BIGINT) END WHERE session_id = $1
@@ -69,9 +66,11 @@ SELECT p.owner, d.session_id, d.turn_id FROM delegates d JOIN sessions p ON p.se
 WHERE d.stop_asked_at IS NOT NULL AND d.ended_at IS NULL ORDER BY d.delegate_no LIMIT $1
 
 -- name: delegates_to_give
--- Not those whose parent runs and has not begun to wait.
-SELECT d.session_id FROM delegates d LEFT JOIN turns r ON r.id = d.parent_turn
-WHERE d.ended_at IS NOT NULL AND d.given_at IS NULL AND (d.is_waited = 0 OR d.ask_id IS NOT NULL OR r.ended_at IS NOT NULL)
+-- Not those whose parent runs and has not begun to wait, nor what would wake a session that may still be restored.
+SELECT d.session_id FROM delegates d JOIN sessions p ON p.session_no = d.parent_no LEFT JOIN turns r ON r.id = d.parent_turn
+WHERE d.ended_at IS NOT NULL AND d.given_at IS NULL
+  AND CASE d.is_waited WHEN 0 THEN p.deleted_at IS NULL OR p.kind = 'ephemeral'
+    ELSE d.ask_id IS NOT NULL OR r.ended_at IS NOT NULL END
 ORDER BY d.delegate_no LIMIT $1
 
 -- name: delegates_orphaned

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from everturn.domain.delegates import REPORT_CHARS_MAX, DelegateResult
+from everturn.domain.delegates import REPORT_CHARS_MAX, DelegateResult, shorten
 from everturn.domain.fold import Folded
 from everturn.domain.messages import Message, Role
 from everturn.domain.sessions import SessionKind
 from everturn.domain.turns import Failure, TurnState, Usage
-from everturn.store.scripts.queries.delegates import DELEGATE, DELEGATE_OF_TURN
+from everturn.store.scripts.queries.delegates import DELEGATE, DELEGATE_OF_TURN, DelegateColumns
 from everturn.store.scripts.queries.files import CHECKPOINT_LAST
 from everturn.store.scripts.rows import SessionRow, TurnRow, to_json
 from everturn.store.scripts.script import Script, Tx, q
@@ -51,13 +51,18 @@ def _store_result(
     files = yield from files_of_turns([turn.id])
     result = DelegateResult(
         state,
-        text=_shorten(said),
-        is_tainted=bool(row.is_tainted) or any(message.brings_outside_text for message in messages),
+        text=shorten(said, REPORT_CHARS_MAX),
+        is_tainted=_is_tainted(row, messages, failure),
         usage=Usage() if folded is None else folded.usage,
         tree=row.base if last is None else last.tree,
         files=files.get(turn.id),
     )
     yield q("delegate_end", turn.no, tx.now, to_json(result))
+
+
+def _is_tainted(row: DelegateColumns, messages: tuple[Message, ...], failure: Failure | None) -> bool:
+    """A failure's message can quote text from outside: what a server answered, the name of a file."""
+    return bool(row.is_tainted) or failure is not None or any(one.brings_outside_text for one in messages)
 
 
 def end_deleted_delegate(tx: Tx, session: SessionRow) -> Script[None]:
@@ -74,13 +79,6 @@ def _last_words(messages: tuple[Message, ...]) -> str:
     """The last answer; what was said before a tool call is not one if another text follows."""
     spoken = (message.text for message in reversed(messages) if message.role is Role.ASSISTANT)
     return next((text for text in spoken if text.strip()), "")
-
-
-def _shorten(text: str) -> str:
-    if len(text) <= REPORT_CHARS_MAX:
-        return text
-    half = REPORT_CHARS_MAX // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half} characters left out …]\n{text[-half:]}"
 
 
 results: msgspec.json.Decoder[DelegateResult] = msgspec.json.Decoder(DelegateResult)
