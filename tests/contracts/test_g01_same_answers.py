@@ -47,6 +47,7 @@ STREAMS = {"/api/sessions/{session}/events", "/api/events"}
 # What a query needs to find something.
 FILES = "/api/sessions/{session}/files"
 QUERIES = {
+    "/api/needs/answered": {"since": "0"},
     "/api/search": {"q": "rivers"},
     FILES: {"at": "{turn}"},
     f"{FILES}/content": {"path": "made.txt", "at": "{turn}"},
@@ -148,6 +149,7 @@ def ids(pair: Pair) -> dict[str, str]:
         "other": other,
         "queued": queued,
         "job": job,
+        "delegate": run_delegate(one),
         "account": "ci",
         "platform": "webhook",
     }
@@ -160,6 +162,15 @@ def run_job(client: httpx2.Client) -> str:
     [job] = wait_for(client, f"/api/jobs?session={session}", lambda found: found["items"])["items"]
     wait_for(client, f"/api/jobs/{job['id']}", lambda found: found["state"] == "ended")
     return str(job["id"])
+
+
+def run_delegate(client: httpx2.Client) -> str:
+    """The id of a delegate that has ended."""
+    session = send(client, "POST", "/api/sessions", title="Delegate")["id"]
+    turn = send(client, "POST", f"/api/sessions/{session}/turns", text="Please delegate.")["turn"]["id"]
+    wait_for(client, f"/api/turns/{turn}", lambda found: found["state"] == "completed")
+    [delegate] = client.get(f"/api/turns/{turn}/delegates").json()["items"]
+    return str(delegate["id"])
 
 
 def trust(pair: Pair, session: str) -> None:

@@ -86,6 +86,8 @@ def _answer(messages: list[dict[str, Any]]) -> tuple[dict[str, Any], str]:
         return _call("terminal", {"command": "rm -rf build cache"})
     if "start a job" in said:
         return _call("terminal", {"command": "echo built", "background": True, "when_ended": "record"})
+    if "delegate" in said:
+        return _call("delegate", {"tasks": [{"instructions": "Count the rivers."}]})
     if "hang" in said:
         time.sleep(600)
     return {"content": f"An answer to: {said[-60:]}"}, "stop"

@@ -917,7 +917,7 @@ export interface components {
             /** @default  */
             detail?: string;
             /** @default [] */
-            choices?: components["schemas"]["everturn.schedules.sentences.Choice"][];
+            choices?: components["schemas"]["SentenceChoice"][];
             /** @default  */
             note?: string;
         };
@@ -1130,6 +1130,11 @@ export interface components {
          * @enum {unknown}
          */
         SenderRole: "guest" | "member" | "owner";
+        /** SentenceChoice */
+        SentenceChoice: {
+            label: string;
+            sentence: string;
+        };
         /** ServerHealth */
         ServerHealth: {
             status: components["schemas"]["ServerStatus"];
@@ -1789,11 +1794,6 @@ export interface components {
             is_restoring: boolean;
             files: components["schemas"]["WorkspaceFile"][];
             is_cut: boolean;
-        };
-        /** Choice */
-        "everturn.schedules.sentences.Choice": {
-            label: string;
-            sentence: string;
         };
     };
     responses: never;

@@ -34,7 +34,7 @@ _VAGUE = MappingProxyType(
 )
 
 
-class Choice(msgspec.Struct, frozen=True):
+class SentenceChoice(msgspec.Struct, frozen=True):
     """``sentence``: the whole sentence with this meaning."""
 
     label: str
@@ -50,7 +50,7 @@ class Reading(msgspec.Struct, frozen=True):
     timing: Timing | None = None
     question: str = ""
     detail: str = ""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[SentenceChoice, ...] = ()
     note: str = ""
 
 
@@ -177,14 +177,14 @@ class _Answer:
         choices = [self._at(_shown(time)) for time in self._found.times]
         return self._ask(f"{day.words}. At which of these times?", detail, choices)
 
-    def _at(self, time: str) -> Choice:
+    def _at(self, time: str) -> SentenceChoice:
         return self._choice(f"{' '.join(self._found.parts)} at {time}", time)
 
-    def _choice(self, when: str, label: str = "") -> Choice:
+    def _choice(self, when: str, label: str = "") -> SentenceChoice:
         task = f"{self._task[:1].lower()}{self._task[1:]}" if self._task[1:2].islower() else self._task
-        return Choice(label or when, f"{when[:1].upper()}{when[1:]} {task}".strip())
+        return SentenceChoice(label or when, f"{when[:1].upper()}{when[1:]} {task}".strip())
 
-    def _ask(self, question: str, detail: str, choices: list[Choice]) -> Reading:
+    def _ask(self, question: str, detail: str, choices: list[SentenceChoice]) -> Reading:
         return Reading(
             name_of(self._task), self._task, question=question, detail=detail, choices=tuple(choices)
         )
