@@ -43,9 +43,7 @@ class Intake:
         self._context = context
         self._role_now = role_now
         self._account = context.account
-        self._platform = context.platform
         self._settings = context.settings
-        self._clock = context.clock
         self._inbox = context.delivery.inbox
         self._answers = Answers(context)
         self._commands = Commands(context, self._answers)
@@ -190,14 +188,14 @@ class Intake:
                     return await self._context.services.store.files.put(chat.owner, name, media_type, target)
                 if isinstance(failure, Refused):
                     break
-                await self._clock.sleep(self._settings.retry_first_s * 2**attempt)
+                await self._context.clock.sleep(self._settings.retry_first_s * 2**attempt)
         return redacted(failure.message) if isinstance(failure, EverturnError) else "It could not be fetched."
 
     async def _try_fetch(self, file: RemoteFile, target: Path) -> Exception | None:
-        settings, platform = self._settings, self._platform
+        settings, platform = self._settings, self._context.platform
         try:
             await call_within(
-                self._clock,
+                self._context.clock,
                 settings.fetch_timeout_s,
                 lambda: platform.fetch(file, target, bytes_max=settings.file_bytes_max),
             )

@@ -13,28 +13,24 @@ from types import TracebackType
 import anyio
 
 from everturn.domain.clock import Clock
-from everturn.domain.model import Abilities, Model, ProgressChunk
+from everturn.domain.model import Model, ProgressChunk
 from everturn.domain.model_errors import ModelUnknown
-from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models.abilities import KnownAbilities
-from everturn.models.anthropic_wire import AnthropicModel
 from everturn.models.catalog import ModelCatalog, ModelState
 from everturn.models.clients import HttpClients
 from everturn.models.directory import ProviderDirectory
 from everturn.models.discovery import Discovery, FoundServer
-from everturn.models.history_cache import HistoryCache
 from everturn.models.keys import Keys
-from everturn.models.local import CODER_SPEC, POCKET_SPEC, Fetches, LlamaServer, LocalModel, LocalSpec
+from everturn.models.local import CODER_SPEC, POCKET_SPEC, Fetches, LocalSpec
+from everturn.models.local_models import LocalModels
 from everturn.models.model_lists import ListedModel, ModelLists
-from everturn.models.openai_wire import OpenAIModel, Refusals
 from everturn.models.prices import Prices
 from everturn.models.providers import DISCOVERED, Provider
 from everturn.models.settings import ModelSettings, ModelsSettings
-from everturn.models.small_models import TextCalls
 from everturn.models.trials import Trial, Trials
 from everturn.models.weights import Shelf
-from everturn.models.wire import Target
+from everturn.models.wire_models import WireModels, make_target
 
 _LIST_TIMEOUT_S = 5.0
 _QUICK_TIMEOUT_S = 1.0  # the start or a turn waits for it
@@ -68,23 +64,22 @@ class ModelRegistry:
         self._directory = ProviderDirectory(settings, keys, environ)
         self._placed: str | None = None  # the model of a server that was named only by its address
         self._discovered: tuple[FoundServer, ...] = ()
-        self._refusals: dict[str, Refusals] = {}
-        self._history_cache = HistoryCache()
-        self._servers: dict[str, LlamaServer] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> ModelRegistry:
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
-            self._fetches = Fetches(self._shelf, tasks)
-            self._clients = await stack.enter_async_context(HttpClients())
+            fetches = Fetches(self._shelf, tasks)
+            clients = await stack.enter_async_context(HttpClients())
             places = {name: self._directory.providers[name].root for name in DISCOVERED}
-            self._discovery = Discovery(self._clients.near, places)
-            self._lists = ModelLists(self._clients.of, self._directory.find_key, self._clock)
+            self._discovery = Discovery(clients.near, places)
+            self._lists = ModelLists(clients.of, self._directory.find_key, self._clock)
             self._abilities = KnownAbilities(self._discovery, self._lists, self._prices, self._clock)
-            self._catalog = ModelCatalog(self._directory, self._lists, self._prices, self._fetches)
-            self._trials = Trials(self._directory, self._clients, self._lists, self._clock)
+            self._catalog = ModelCatalog(self._directory, self._lists, self._prices, fetches)
+            self._local = LocalModels(fetches, clients, self._clock, self._environ)
+            self._wires = WireModels(clients, self._prices, self._clock)
+            self._trials = Trials(self._directory, clients, self._lists, self._clock)
             if self._static_default() is None:
                 await self.discover()
             self._stack = stack.pop_all()
@@ -97,8 +92,7 @@ class ModelRegistry:
         traceback: TracebackType | None,
     ) -> None:
         with anyio.move_on_after(_CLOSE_TIMEOUT_S, shield=True):
-            for server in self._servers.values():
-                await server.close()
+            await self._local.close()
         # The error is not passed on: the task group would wrap it, and callers catch it by its type.
         await self._stack.aclose()
 
@@ -133,7 +127,7 @@ class ModelRegistry:
         name = _canonical(name or self.default)
         local = _LOCAL.get(name)
         if local is not None:
-            return self._local(local)
+            return self._local.get(local)
         provider, model = self._directory.split(name)
         if not model:
             model = await self._first_model(provider)
@@ -141,7 +135,8 @@ class ModelRegistry:
         key = self._directory.require_key(provider)
         settings = self._settings.settings.get(name, ModelSettings())
         abilities = await self._abilities.get(provider, model, settings)
-        return self._build(_target(provider, model, key, settings, abilities), provider, settings)
+        target = make_target(provider, model, key, settings, abilities)
+        return self._wires.build(target, provider, settings)
 
     async def cost(self, name: str, usage: Usage) -> float | None:
         """What a call of this model with this usage costs, in dollars; None: its price is not known."""
@@ -187,7 +182,7 @@ class ModelRegistry:
             raise ModelUnknown(
                 f"There is nothing to download for {name[:80]!r}.", hint="Possible: pocket, coder."
             )
-        async with aclosing(self._fetches.progress(spec.weights)) as progress:
+        async with aclosing(self._local.pull(spec)) as progress:
             async for chunk in progress:
                 yield chunk
 
@@ -212,8 +207,7 @@ class ModelRegistry:
         """Drop what is known about a provider: its key or its address has changed."""
         self._lists.forget(provider_name)
         self._abilities.forget(provider_name)
-        for name in [one for one in self._refusals if one.startswith(f"{provider_name}:")]:
-            del self._refusals[name]
+        self._wires.forget(provider_name)
 
     def server_of(self, provider_name: str) -> str | None:
         """The address of a server that was connected in the settings."""
@@ -233,13 +227,6 @@ class ModelRegistry:
         """The default as far as it is known without a request."""
         return self._named if self._named is not None else self._directory.default_model()
 
-    def _local(self, spec: LocalSpec) -> Model:
-        server = self._servers.get(spec.name)
-        if server is None:
-            path = self._fetches.path(spec.weights)
-            server = self._servers[spec.name] = LlamaServer(spec, path, self._environ)
-        return LocalModel(spec, self._fetches, server, self._clients.near, self._clock)
-
     async def _first_model(self, provider: Provider) -> str:
         """The model of a provider that was named without one: its suggestion, or the first it serves."""
         if provider.model:
@@ -251,38 +238,6 @@ class ModelRegistry:
                 hint=f"Write {provider.name}:name, or start the server and load a model.",
             )
         return _first_of(entries)
-
-    def _build(self, target: Target, provider: Provider, settings: ModelSettings) -> Model:
-        async def price(model: str, usage: Usage, written_tokens: int) -> float | None:
-            if provider.is_local:
-                return None
-            return await self._prices.cost(provider.base_url, model, usage, written_tokens)
-
-        client = self._clients.of(provider)
-        if provider.wire == "anthropic":
-            return AnthropicModel(target, client, self._clock, price, self._history_cache)
-        refusals = self._refusals.setdefault(target.name, Refusals(self._clock))
-        model = OpenAIModel(target, client, self._clock, price, refusals, self._history_cache)
-        return TextCalls(model) if settings.calls_in_text else model
-
-
-def _target(
-    provider: Provider, model: str, key: Secret | None, settings: ModelSettings, abilities: Abilities
-) -> Target:
-    return Target(
-        f"{provider.name}:{model}",
-        model,
-        provider.base_url,
-        abilities=abilities,
-        key=key,
-        headers=provider.headers,
-        extra={**provider.extra, **settings.extra},
-        idle_timeout_s=provider.idle_timeout_s,
-        continues_by=(provider.continues_by or "last") if abilities.continues else "",
-        tokens_field=provider.tokens_field,
-        thinks=bool(settings.reasoning),
-        keeps_alive=provider.base_url.startswith("https://"),
-    )
 
 
 def _first_of(entries: Sequence[ListedModel]) -> str:

@@ -13,13 +13,12 @@ import msgspec
 
 from everturn.domain.asks import Decision
 from everturn.domain.clock import Clock
-from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.store import Records, Search
 from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
 from everturn.tools.delegate_tools import Delegates, delegate_tools
 from everturn.tools.folders import Folders
+from everturn.tools.mcp.profile_servers import ProfileServers
 from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
-from everturn.tools.mcp.trust import McpTrust, texts_of
 from everturn.tools.policy.hosts import host_concern, host_key, is_listed
 from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.policy.policy import Policy
@@ -83,13 +82,13 @@ class EverturnToolbox:
         self._profiles = profiles
         self._sandbox = sandbox or Sandbox(home)
         self._gate = Gate(fetcher.network)
-        self._servers = McpServers(self._sandbox, self._gate, records, clock, services.secret)
         self._has_sign_in = services.has_sign_in
         self._jobs = services.jobs
         self._stack = AsyncExitStack()
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
-        self._mcp_trust = McpTrust(self._servers, self.trust)
+        servers = McpServers(self._sandbox, self._gate, records, clock, services.secret)
+        self._mcp = ProfileServers(servers, self.trust, profiles, self._workspaces)
         self._tools = ToolSet(
             (
                 *plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of, services.jobs),
@@ -105,7 +104,7 @@ class EverturnToolbox:
             await self._stack.enter_async_context(self._gate)
             await self._sandbox.open()
             self._stack.callback(self._sandbox.close)
-            await self._stack.enter_async_context(self._servers)
+            await self._stack.enter_async_context(self._mcp.servers)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -121,15 +120,12 @@ class EverturnToolbox:
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
         found = self._profiles.get(profile)
         await self._check_sign_in(profile)
-        mcp = (
-            await self._mcp_tools(owner, found, self._workspaces.of_session(session_id)) if found.mcp else []
-        )
-        return self._with_mcp(found, mcp)
+        return self._with_mcp(found, await self._mcp.tools(owner, found, session_id))
 
     async def known_tools(self, owner: str, profile: str | None) -> Sequence[Tool]:
         """The tools of a profile as far as they are known: no MCP server is started to ask it for its own."""
         found = self._profiles.get(profile)
-        return self._with_mcp(found, await self._mcp_tools(owner, found, None))
+        return self._with_mcp(found, await self._mcp.known_tools(owner, found))
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         try:
@@ -184,17 +180,12 @@ class EverturnToolbox:
     async def untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
         """What the MCP servers of the profile say, as far as the user has not decided on it."""
         await self._check_sign_in(profile)
-        workspace = self._workspaces.of_session(session_id)
-        found: list[Untrusted] = []
-        for name in self._profiles.get(profile).mcp:
-            found += await self._mcp_trust.questions(owner, self._profiles.servers[name], workspace)
-        return found
+        return await self._mcp.untrusted(owner, session_id, profile)
 
     async def decide_untrusted(
         self, owner: str, session_id: str, name: str, digest: str, *, use: bool
     ) -> None:
-        server, workspace = self._profiles.servers[name], self._workspaces.of_session(session_id)
-        await self._mcp_trust.decide(owner, server, workspace, digest, use=use)
+        await self._mcp.decide(owner, session_id, name, digest, use=use)
 
     async def stop_jobs(self, owner: str, session_id: str) -> None:
         if self._jobs is not None:
@@ -210,22 +201,13 @@ class EverturnToolbox:
 
     async def servers(self, owner: str) -> list[ServerState]:
         """The configured MCP servers, for GET /api/mcp; starts none."""
-        return [await self._server_state(owner, name) for name in sorted(self._profiles.servers)]
+        return await self._mcp.states(owner)
 
     async def trust_server(self, owner: str, name: str, session_id: str, digest: str) -> ServerState:
         """Start the server and return what it says; accept the text with this digest, if one is given.
         Raises NotFound, Invalid, and WrongState if it says something else now."""
-        server = self._profiles.servers.get(name)
-        if server is None:
-            raise NotFound("MCP server", name)
-        self._profiles.check_server(server, is_on=await self._has_sign_in())
-        workspace = self._workspaces.of_session(session_id)
-        self._servers.start_again(server)
-        if not await self._servers.definitions(owner, server, workspace):
-            raise Invalid(self._servers.state_of(server).detail or f"The MCP server {name} has no tools.")
-        if digest and not await self._mcp_trust.decide(owner, server, workspace, digest, use=True):
-            raise WrongState(f"The MCP server {name} says something else now.", hint="Read it again.")
-        return await self._server_state(owner, name)
+        is_on = await self._has_sign_in()
+        return await self._mcp.start_and_trust(owner, name, session_id, digest, has_sign_in=is_on)
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -235,40 +217,18 @@ class EverturnToolbox:
     async def _names_for(self, call: ToolCall) -> frozenset[str]:
         return frozenset(tool.spec.name for tool in await self.known_tools(call.owner, call.profile))
 
-    async def _server_state(self, owner: str, name: str) -> ServerState:
-        server = self._profiles.servers[name]
-        tools = await self._mcp_trust.known(owner, server)
-        new = [tool for tool in tools if not tool.is_trusted]
-        return msgspec.structs.replace(
-            self._servers.state_of(server),
-            tools=tuple(tool.spec.name for tool in tools),
-            untrusted=tuple(tool.spec.name for tool in new),
-            texts=texts_of(server, new),
-        )
-
     def _with_mcp(self, profile: Profile, mcp: list[McpTool]) -> Sequence[Tool]:
         """The profile's tools, sorted by name, with those of MCP servers that are trusted."""
         own = self._tools.of_profile(profile, is_gated=self._is_gated(profile))
         trusted = [tool for tool in mcp if tool.is_trusted]
         return sorted([*own, *trusted], key=lambda tool: tool.spec.name)
 
-    async def _mcp_tools(self, owner: str, profile: Profile, workspace: Path | None) -> list[McpTool]:
-        """``workspace``: where a server runs that has to be started to be asked; None: none is started."""
-        tools: list[McpTool] = []
-        for name in profile.mcp:
-            server = self._profiles.servers[name]
-            if workspace is None:
-                tools += await self._mcp_trust.known(owner, server)
-            else:
-                tools += await self._mcp_trust.tools(owner, server, workspace)
-        return tools
-
     async def _find(self, call: ToolCall) -> Tool | None:
         profile = self._profiles.get(call.profile)
         known = self._tools.find(call.name, is_gated=self._is_gated(profile))
         if known is not None or "__" not in call.name:
             return known
-        found = await self._mcp_tools(call.owner, profile, call.workspace)
+        found = await self._mcp.tools_in(call.owner, profile, call.workspace)
         return next((tool for tool in found if tool.spec.name == call.name), None)
 
     def _is_gated(self, profile: Profile) -> bool:

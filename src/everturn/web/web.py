@@ -12,13 +12,11 @@ import msgspec
 
 from everturn.domain.errors import EverturnError, Overloaded
 from everturn.web.access.accounts import Accounts
-from everturn.web.access.errors import ScopeMissing, SignInNeeded
-from everturn.web.access.identity import Caller
 from everturn.web.access.peers import OwnerCheck, never_owner
-from everturn.web.access.visitor import Proxies, Visitor
+from everturn.web.admission import Admission
 from everturn.web.http import problems
 from everturn.web.http.asgi import Message, Receive, Scope, Send
-from everturn.web.http.guard import API_POLICY, HEADERS, RequestGuard
+from everturn.web.http.guard import API_POLICY, HEADERS
 from everturn.web.http.page_files import PageFiles
 from everturn.web.http.problems import BadRequest, NoRoute, Stopping
 from everturn.web.http.routing import (
@@ -78,8 +76,7 @@ class Web:
         self.streams = streams
         self.log = log
         self._lifespan = lifespan
-        self._guard = RequestGuard(settings.hosts)
-        self._proxies = Proxies(settings.trusted_proxies)
+        self.admission = Admission(settings, accounts)
         self._bodies = BodyReader(settings.body_bytes_max, settings.body_timeout_s)
         self._page = PageFiles(settings.page)
         self.in_flight = 0
@@ -109,23 +106,6 @@ class Web:
             await send({"type": "websocket.close", "code": 1000})
 
     # --- steps of an exchange ------------------------------------------------------------------------
-
-    async def admit(self, method: str, headers: Mapping[str, str], scope: Scope) -> Visitor:
-        """Check the request before anything else looks at it. Raises what the guard finds."""
-        visitor = self._proxies.visitor(scope, headers)
-        is_open = not await self.accounts.is_sign_in_on()
-        self._guard.check(method, headers, visitor, is_open=is_open)
-        return visitor
-
-    async def identify(self, endpoint: AnyEndpoint, headers: Mapping[str, str], visitor: Visitor) -> Caller:
-        if endpoint.scope is None:
-            return Caller("", frozenset(), "anonymous", address=visitor.address)
-        caller = await self.accounts.caller(headers, visitor)
-        if caller is None:
-            raise SignInNeeded
-        if not caller.may(endpoint.scope):
-            raise ScopeMissing(endpoint.scope)
-        return caller
 
     async def perform(self, endpoint: AnyEndpoint, call: AnyCall) -> object:
         """Run the endpoint, if the server is not busy beyond its bound."""
@@ -205,7 +185,7 @@ class _Exchange:
 
     async def _answer(self) -> object:
         headers = _headers_of(self._scope)
-        visitor = await self._web.admit(self._method, headers, self._scope)
+        visitor = await self._web.admission.admit(self._method, headers, self._scope)
         if self._web.is_bare_root(self._scope["path"]):
             there = self._web.settings.root.encode() + b"/"
             return Raw(b"", "text/plain", 308, ((b"location", there),))
@@ -213,7 +193,7 @@ class _Exchange:
             return await self._web.page(self._method, self._path, headers)
         match = self._web.table.find(self._method, self._path)
         self._endpoint = match.endpoint
-        caller = await self._web.identify(match.endpoint, headers, visitor)
+        caller = await self._web.admission.identify(match.endpoint, headers, visitor)
         query = decode_query(match.endpoint, self._scope["query_string"])
         call: AnyCall = ApiCall(self._scope, self._take, headers, visitor, caller, match.path, query, NOTHING)
         return await self._web.perform(match.endpoint, call)

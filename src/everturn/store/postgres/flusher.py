@@ -85,10 +85,7 @@ class Flusher:
         self._begin = begin
         self._clock = context.clock
         self._probe = context.probe
-        self._publish = callbacks.publish
-        self._look = callbacks.look
-        self._deliver_late = callbacks.deliver_late
-        self._report_health = callbacks.report_health
+        self._callbacks = callbacks
         self._known = FactsCache(FACTS_MAX)
         self._items: deque[AppendItem] = deque()
         self._has_items = asyncio.Event()
@@ -174,14 +171,14 @@ class Flusher:
             try:
                 await self._flush(batch)
             except EverturnError as error:
-                self._report_health(error)
+                self._callbacks.report_health(error)
                 self._fail(batch, error)
             except BaseException as error:
                 self._broken = StoreBroken(f"The flusher met an unexpected error: {error!r}.")
                 self._broken.__cause__ = error
                 if isinstance(error, Exception):
                     _log.error("nothing can be journaled any more", exc_info=error)
-                self._report_health(self._broken)
+                self._callbacks.report_health(self._broken)
                 self._fail([*batch, *self._items], self._broken)
                 self._is_back.set()  # callers that wait for it raise what happened
                 raise
@@ -208,9 +205,9 @@ class Flusher:
                 await self._drop_connection()
                 # Whether that commit happened is unknown. Sent again as formed, a batch that did is
                 # recognised by its numbers; its events were never published, so readers must look.
-                self._look()
+                self._callbacks.look()
             else:
-                self._report_health(None)
+                self._callbacks.report_health(None)
                 return
         await self._spool_until_back(batch, away)
 
@@ -281,7 +278,7 @@ class Flusher:
     def _answer(self, batch: Sequence[AppendItem], stored: list[StoredEvents]) -> None:
         """Publish, then answer, so that a caller cannot see its own write before a reader could."""
         if stored:
-            self._publish(stored, [])
+            self._callbacks.publish(stored, [])
         for item in batch:
             if item.future is None or item.future.done():
                 continue  # delivered from a spool, or the caller was cancelled: the write stands
@@ -305,15 +302,15 @@ class Flusher:
     async def _spool_until_back(self, batch: list[AppendItem], away: StoreAway) -> None:
         """Spool this batch and what follows, until the database is back and has it all."""
         self._is_back.clear()
-        self._report_health(away)
+        self._callbacks.report_health(away)
         await self._spool_batch(batch)
         while not await self._try_deliver():
             if self._is_closing:
                 return  # the next process delivers the file
         self._spooled.clear()
         self._is_back.set()
-        self._report_health(None)
-        self._look()
+        self._callbacks.report_health(None)
+        self._callbacks.look()
 
     async def _try_deliver(self) -> bool:
         """Wait for a connection, spooling what comes meanwhile, then try to deliver the spool."""
@@ -326,7 +323,7 @@ class Flusher:
         except EverturnError as error:
             # Away again, or there and refusing, its disk full perhaps. What follows has to stay behind what
             # waits: sent past it, it would be refused for the gap, and the turn would fail.
-            self._report_health(error)
+            self._callbacks.report_health(error)
             await self._drop_connection()
             return False
         return True
@@ -404,7 +401,7 @@ class Flusher:
         for (turn_id, epoch), records in former.items():
             try:
                 for chunk in _chunks(records):
-                    await self._deliver_late(turn_id, epoch, [e for r in chunk for e in _events(r)])
+                    await self._callbacks.deliver_late(turn_id, epoch, [e for r in chunk for e in _events(r)])
             except (NotFound, Gone):
                 continue  # deleted meanwhile
             except WrongState:
