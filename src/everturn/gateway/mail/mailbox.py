@@ -52,7 +52,7 @@ class Mailbox:
                 self._sign_in(self._box)
             except MailboxLoginError as error:
                 said = str(error.command_result)
-                message = f"{self._settings.imap_host} refuses the user or the password: {said}"
+                message = f"{self._settings.imap_host} refuses the user or the password. It says: {said}"
                 is_passing = any(sign in said for sign in _PASSING)
                 raise (PlatformBusy(message) if is_passing else PlatformRefused(message)) from error
             except MailboxFolderSelectError as error:

@@ -60,7 +60,7 @@ async def connect(
         try:
             await client.connect()
         except aiosmtplib.SMTPAuthenticationError as error:
-            message = f"{settings.smtp_host} refuses the user or the password: {error.message}"
+            message = f"{settings.smtp_host} refuses the user or the password. It says: {error.message}"
             is_final = is_login_final and error.code >= 500
             raise (PlatformRefused(message) if is_final else PlatformBusy(message)) from error
         except (aiosmtplib.SMTPException, OSError) as error:

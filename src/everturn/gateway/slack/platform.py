@@ -298,7 +298,7 @@ def _outcome_of(error: SlackApiError, *, is_token_final: bool) -> PlatformBusy |
     if status == 429 or reason in _BUSY_ERRORS:
         return PlatformBusy("Slack asks to wait.", after_s=_retry_after(response.headers))
     if reason in _TOKEN_ERRORS:
-        message = f"Slack refuses the token: {reason}."
+        message = f"Slack refuses the token. It says: {reason}."
         return PlatformRefused(message) if is_token_final else PlatformBusy(message)
     if status >= 500 or reason in _UNKNOWN_ERRORS or not reason:
         return None

@@ -41,7 +41,7 @@ def translate_errors(*, is_harmless_twice: bool) -> Iterator[None]:
         raise PlatformBusy(message, after_s=error.retry_after) from None
     except (TelegramUnauthorizedError, TelegramNotFound) as error:
         # Telegram answers 400 for an unknown chat; 404 means that no bot has this token.
-        message = f"Telegram does not accept the bot's token: {_reason(error)}."
+        message = f"Telegram does not accept the bot's token. It says: {_reason(error)}."
         raise TokenRefused(message, hint="Ask @BotFather for a new token and store it.") from None
     except TelegramConflictError:
         message = "Another program receives the messages of this bot."
