@@ -15,7 +15,7 @@ from everturn.testing import Say
 from everturn.testing.harness import open_harness
 from everturn.testing.platform import PLAIN, RICH, FakePlatform
 from tests.file_sessions import options_of, writing
-from tests.serving import FAST, arrived, service_of, serving
+from tests.serving import FAST, answering, arrived, service_of, serving
 
 pytestmark = pytest.mark.anyio
 ANSWER = Say("Here is [the table](table.csv), and [a large one](large.bin). Not [this](other.txt).")
@@ -56,6 +56,20 @@ async def test_f03_a_platform_without_files_gets_the_words_only(store: Store, tm
         await arrived(platform, 1)
         platform.say("u2", "and?")
         assert (await arrived(platform, 2))[1] == "next"
+
+
+async def test_f03_an_answer_that_would_fill_the_chat_comes_as_a_file(store: Store) -> None:
+    long = "First words.\n\n" + "and more " * 4_000
+    for features in (RICH, PLAIN):
+        platform = FakePlatform(features=features, account=f"files-{features.files}")
+        async with answering(store, platform, Say(long)):
+            platform.say("u1", "tell me all")
+            texts = await arrived(platform, 3 if features.files else 2)
+        if features.files:
+            assert texts[:2] == ["First words.", "*The whole answer is in answer.md.*"]
+            assert platform.file_bytes == [("answer.md", long.encode())]
+        else:
+            assert [text.strip() for text in texts] == ["First words.", ("and more " * 4_000).strip()]
 
 
 def test_f03_only_what_the_turn_made_is_named() -> None:

@@ -84,12 +84,18 @@ class MadeFiles:
                     head = head or piece[:_HEAD_BYTES]
                     await out.write(piece)
             name = PurePosixPath(path).name
-            stored = await self._store.files.put(
-                owner,
-                name,
-                sniff_media_type(head, name),
-                copy,
-                kind=FileKind.ARTIFACT,
-                session_id=session_id,
-            )
+            return await self._put(due, name, sniff_media_type(head, name), copy)
+
+    async def store_text(self, due: ReplyDue, name: str, text: str) -> str:
+        """Keep a text as a file of the session; return its id."""
+        with tempfile.TemporaryDirectory(prefix="everturn-made-") as folder:
+            copy = Path(folder, "file")
+            await anyio.Path(copy).write_text(text, encoding="utf-8")
+            return await self._put(due, name, "text/markdown", copy)
+
+    async def _put(self, due: ReplyDue, name: str, media_type: str, path: Path) -> str:
+        owner, session_id = due.chat.owner, due.session_id
+        stored = await self._store.files.put(
+            owner, name, media_type, path, kind=FileKind.ARTIFACT, session_id=session_id
+        )
         return stored.id

@@ -17,6 +17,8 @@ from everturn.domain.turns import TurnState
 
 _BATCH_MAX = 20
 _QUOTE_CHARS_MAX = 500
+_CHARS_MAX = 20_000  # of an answer; a longer one would fill a chat, which takes about a message per second
+_FILE_NAME = "answer.md"
 _log = logging.getLogger("everturn.delivery")
 
 
@@ -36,10 +38,10 @@ class Replies:
         """Record the replies that are due; return how many were recorded now."""
         count = 0
         for due in await self._outbox.replies_due(self._account, limit=_BATCH_MAX):
-            parts = [*self._render(reply_text(due)), *await self._files.parts(due)]
-            parts = self._replace_live(due, parts)
             age_max_ms = self._context.age_max_ms
             try:
+                parts = [*await self._answer_parts(due), *await self._files.parts(due)]
+                parts = self._replace_live(due, parts)
                 count += await self._outbox.record_reply(due, parts, age_max_ms=age_max_ms)
                 await self._context.services.probe.reach(Moment.REPLY_RECORDED, due.turn_id)
             except Refused as error:  # its session was purged meanwhile
@@ -47,6 +49,21 @@ class Replies:
         if count:
             self._context.outgoing.ring()
         return count
+
+    async def _answer_parts(self, due: ReplyDue) -> list[NewPart]:
+        """The answer as messages. Where it would be many, its beginning and then all of it as a file."""
+        text = reply_text(due)
+        beginning = self._render(text[:_CHARS_MAX])
+        if len(text) <= _CHARS_MAX:
+            return beginning
+        if len(beginning) == 1 or not self._context.platform.features.files:
+            return self._render(text)
+        file_id = await self._files.store_text(due, _FILE_NAME, text)
+        return [
+            beginning[0],
+            *self._render(f"*The whole answer is in {_FILE_NAME}.*"),
+            NewPart(file_id=file_id),
+        ]
 
     def _render(self, markdown: str) -> list[NewPart]:
         return list(render_parts(self._context.platform, markdown))
