@@ -97,6 +97,16 @@ async def test_f_commands_stop_and_queue(store: Store) -> None:
         assert await talk("/stop") == "Nothing is running."
 
 
+async def test_f_commands_say_in_plain_words_that_a_turn_is_in_the_way(store: Store) -> None:
+    platform = FakePlatform()
+    async with answering(store, platform, Wait(anyio.Event())) as (harness, _):
+        platform.say("first", "take your time")
+        await until("it runs", lambda: harness.model.requests)
+        assert (
+            await Talk(platform)("/undo") == "A turn is running. Stop it with /stop, or wait until it ends."
+        )
+
+
 async def test_f_commands_change_model_and_profile_for_the_owner_only(store: Store) -> None:
     platform = FakePlatform()
     talk = Talk(platform)
@@ -119,16 +129,24 @@ async def test_f_words_that_only_look_like_a_command_are_a_message(store: Store)
         assert "Commands" in await talk("/help")
 
 
-async def test_f_an_edit_is_answered_and_a_deletion_and_an_unknown_kind_are_only_recorded(
+async def test_f_an_edit_and_unreadable_contents_are_answered_and_other_kinds_only_recorded(
     store: Store,
 ) -> None:
     platform = FakePlatform()
     place = ChatPlace(platform.account, platform.name, ChatKind.DIRECT, "42")
-    kinds = {"u1": UpdateKind.DELETION, "u2": UpdateKind("reaction"), "u3": UpdateKind.EDIT}
+    kinds = {
+        "u1": UpdateKind.DELETION,
+        "u2": UpdateKind("reaction"),
+        "u3": UpdateKind.EDIT,
+        "u4": UpdateKind.UNREADABLE,
+    }
     for update_id, kind in kinds.items():
         platform.deliver_later(Update(update_id, place, "ada", "changed", kind=kind))
     async with answering(store, platform):
-        assert await arrived(platform, 1) == ["Edits are not seen; send it again as a new message."]
+        assert await arrived(platform, 2) == [
+            "Edits are not seen; send it again as a new message.",
+            "A message of this kind cannot be read here. Send it as text or as a file.",
+        ]
     for update_id in kinds:
         again = Update(update_id, place, "ada")
         received = await store.delivery.inbox.receive(OWNER, again, profile="default")

@@ -21,7 +21,7 @@ from everturn.domain.delivery import (
     WhenUnknown,
 )
 from everturn.domain.errors import OutcomeUnknown, PlatformBusy, PlatformRefused
-from everturn.domain.messages import Attachment
+from everturn.domain.messages import Attachment, Text
 from everturn.domain.platform import Deliver, FindSeen
 from everturn.domain.store_values import Submission
 from everturn.store import Store
@@ -127,6 +127,42 @@ async def test_f02_messages_during_a_turn_are_queued_and_their_sender_is_told_on
         go_on.set()
         told = await arrived(platform, 5)
         assert told == ["*Queued: it is answered next.*", "first", "second", "third", "fourth"]
+
+
+async def test_f02_a_notice_that_was_not_sent_yet_is_not_followed_by_another(store: Store) -> None:
+    platform = FakePlatform()
+    platform.held_chats = {"42"}
+    first, second = anyio.Event(), anyio.Event()
+    script = ([Wait(first), Say("first")], [Wait(second), Say("second")], Say("third"))
+    async with answering(store, platform, *script) as (harness, _):
+        platform.say("u1", "one")
+        await until("the model is asked", lambda: harness.model.requests)
+        platform.say("u2", "two")
+        await until("its notice is being sent", lambda: platform.sends)
+        first.set()
+        await until("the second runs", lambda: len(harness.model.requests) == 2)
+        platform.say("u3", "three")
+        await until("it is queued", lambda: _queued(store, 1))
+        second.set()
+        platform.release()
+        told = await arrived(platform, 4)
+        assert told == ["*Queued: it is answered next.*", "first", "second", "third"]
+
+
+async def test_f01_a_message_from_a_clock_that_is_ahead_was_not_sent_after_it_was_received(
+    store: Store,
+) -> None:
+    platform = FakePlatform()
+    place = ChatPlace(platform.account, platform.name, ChatKind.DIRECT, "42")
+    platform.deliver_later(Update("u1", place, "ada", "hello", sent_at=4_000_000_000_000))
+    async with answering(store, platform, Say("hi")) as (harness, _):
+        await arrived(platform, 1)
+        (session,) = (await store.sessions.list(OWNER)).items
+        (text,) = (await harness.messages(session))[0].parts
+    assert isinstance(text, Text)
+    assert text.source is not None
+    assert text.source.sent_at is not None
+    assert text.source.sent_at <= SystemClock().now_ms()
 
 
 async def test_f05_a_stranger_gets_no_answer_and_no_row(store: Store) -> None:

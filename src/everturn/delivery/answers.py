@@ -13,6 +13,7 @@ from everturn.domain.errors import Gone, NotFound, Refused
 _DIGITS_MAX = 9
 OWNER_ONLY = "Only the owner can answer this."
 _GONE = "There is nothing to answer any more."
+_ANSWERED = "It was answered already."
 _NOT_SHOWN = "It was not shown here completely. Answer it in the browser."
 
 
@@ -75,6 +76,8 @@ class Answers:
         is_harmless = ask.topic is AskTopic.APPROVAL and answer == Decision.DENY
         if not is_harmless and not await self._was_shown(received, ask, is_named=is_named):  # guard: f04
             return _NOT_SHOWN
+        if ask.answer is not None and ask.answer != answer:
+            return _ANSWERED
         try:
             await self._context.services.engine.answer(received.chat.owner, ask.id, answer, by=self._by)
         except Refused as error:

@@ -15,7 +15,7 @@ from everturn.delivery.answers import OWNER_ONLY, Answers, read_number
 from everturn.delivery.context import AccountContext
 from everturn.domain.asks import Decision
 from everturn.domain.delivery import Chat, Received, SenderRole, session_key
-from everturn.domain.errors import EverturnError, FilesConflict, Gone, NotFound, NothingToDo, Refused
+from everturn.domain.errors import Busy, EverturnError, FilesConflict, Gone, NotFound, NothingToDo, Refused
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store_values import Request, RetriedTurn
 from everturn.domain.turns import TurnState
@@ -26,6 +26,8 @@ _WORDS_MAX = 60
 _LAST_MAX = 20  # newest messages among which the last words are looked for: calls of tools have none
 _NO_SESSION = "This chat has no session yet. Send a message to start one."
 _OWNER_ONLY = "Only the owner can do this."
+_RUNS = "A turn is running. Stop it with /stop, or wait until it ends."
+_WAITS = "A turn waits for an answer. Answer it, or stop it with /stop."
 _IN_BROWSER = "Nothing was changed. Do it in the browser, which asks about each file."
 
 # Members talk in the owner's session and may not rearrange it; guests have sessions of their own.
@@ -91,6 +93,8 @@ class Commands:
             return Done(OWNER_ONLY if is_answer else _OWNER_ONLY)
         try:
             return await self._acts[command.name](received, command.rest)
+        except Busy as error:
+            return Done(_WAITS if error.facts["state"] == TurnState.WAITING else _RUNS)
         except FilesConflict as error:
             return Done(f"{error.message.removesuffix(' Nothing was changed.')} {_IN_BROWSER}")
         except Refused as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import anyio.abc
@@ -16,7 +17,16 @@ from everturn.delivery.commands import Command, Commands
 from everturn.delivery.context import AccountContext
 from everturn.delivery.traces import is_unexpected
 from everturn.domain.clock import call_within
-from everturn.domain.delivery import Chat, Received, Refusal, RemoteFile, SenderRole, Update, UpdateKind
+from everturn.domain.delivery import (
+    Chat,
+    PartState,
+    Received,
+    Refusal,
+    RemoteFile,
+    SenderRole,
+    Update,
+    UpdateKind,
+)
 from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
 from everturn.domain.gateway import RoleNow
 from everturn.domain.media import SNIFF_BYTES, describe_file, safe_name
@@ -32,10 +42,18 @@ LATE = "(This message arrived late: it was written before the one above.)"
 _STEERED = "*Added to the answer that is being written.*"
 _QUEUED = "*Queued: it is answered next.*"
 _EDIT = "Edits are not seen; send it again as a new message."
+_UNREADABLE = "A message of this kind cannot be read here. Send it as text or as a file."
 
 
 async def role_at_receipt(update: Update) -> SenderRole | None:
     return update.role
+
+
+class _Told(NamedTuple):
+    """The notice that a chat's messages wait: ``key`` is its own, ``behind`` the turn that they wait for."""
+
+    key: str
+    behind: str
 
 
 class Intake:
@@ -47,7 +65,7 @@ class Intake:
         self._inbox = context.delivery.inbox
         self._answers = Answers(context)
         self._commands = Commands(context, self._answers)
-        self._told_queued: dict[str, str] = {}  # by chat: the turn that its messages wait for
+        self._told_queued: dict[str, _Told] = {}  # by chat
         self._busy: set[str] = set()  # chats of which a message is being made into a turn
         self.bell = Bell(context.clock)
 
@@ -108,6 +126,8 @@ class Intake:
             await self._refuse(received, Refusal("press", "A button was pressed."), told)
         elif update.kind is UpdateKind.EDIT:
             await self._refuse(received, Refusal("edit", _EDIT), _EDIT)
+        elif update.kind is UpdateKind.UNREADABLE:
+            await self._refuse(received, Refusal("unreadable", _UNREADABLE), _UNREADABLE)
         elif update.kind is UpdateKind.DELETION:
             await self._refuse(received, Refusal("deletion", "A message was deleted in the chat."))
         else:
@@ -137,13 +157,21 @@ class Intake:
     async def _tell_queued(self, received: Received, behind: str) -> None:
         """Say once that messages wait for this turn, however many they are. After a restart it may be said
         again."""
-        chat_id = received.chat.id
-        if self._told_queued.get(chat_id) == behind:
+        chat_id, key = received.chat.id, _key_of(received)
+        told = self._told_queued.get(chat_id)
+        if told is not None and told.behind == behind:
             return
+        # One that is not sent yet will say it. In a flood, notices would hold up the answers.
+        is_waiting = told is not None and await self._is_waiting(received.chat, told.key)
         if len(self._told_queued) >= _CHATS_KEPT_MAX:
             self._told_queued.clear()
-        self._told_queued[chat_id] = behind
-        await self._tell(received, _QUEUED)
+        self._told_queued[chat_id] = _Told(told.key if told and is_waiting else key, behind)
+        if not is_waiting:
+            await self._tell(received, _QUEUED)
+
+    async def _is_waiting(self, chat: Chat, key: str) -> bool:
+        parts = await self._context.delivery.outbox.find(chat.owner, chat.id, key)
+        return any(part.state in (PartState.WAITING, PartState.SENDING) for part in parts)
 
     async def _refuse(
         self, received: Received, refusal: Refusal, told: str = "", turn_id: str | None = None
@@ -171,7 +199,7 @@ class Intake:
             attachments=tuple(attachments),
             # Only the owner's words join or end a turn that runs.
             when_busy=when_busy if is_trusted else WhenBusy.QUEUE,
-            source=Source(update.place.platform, sender[:_NAME_CHARS_MAX], update.sent_at, is_trusted),
+            source=Source(update.place.platform, sender[:_NAME_CHARS_MAX], _sent_at(received), is_trusted),
         )
 
     async def _fetch(self, chat: Chat, file: RemoteFile) -> File | str:
@@ -206,7 +234,18 @@ class Intake:
         return None
 
     async def _tell(self, received: Received, markdown: str) -> None:
-        await self._context.tell(received.chat, f"inbox:{received.id}", markdown)
+        await self._context.tell(received.chat, _key_of(received), markdown)
+
+
+def _sent_at(received: Received) -> int | None:
+    """When it was written. A platform's clock may be ahead of ours: not later than it was received."""
+    sent_at = received.update.sent_at if received.update else None
+    return None if sent_at is None else min(sent_at, received.received_at)
+
+
+def _key_of(received: Received) -> str:
+    """Of the message that tells what became of an update."""
+    return f"inbox:{received.id}"
 
 
 async def _head(path: Path) -> bytes:

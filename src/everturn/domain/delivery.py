@@ -132,6 +132,7 @@ class UpdateKind(Words):
     EDIT = "edit"  # a person changed an earlier message; ``text`` is the new one
     DELETION = "deletion"  # a person deleted an earlier message
     PRESS = "press"  # of a button of ours
+    UNREADABLE = "unreadable"  # a message of which nothing can be given to the agent, such as a poll
 
 
 class Update(msgspec.Struct, frozen=True, omit_defaults=True):

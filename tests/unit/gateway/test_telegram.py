@@ -24,6 +24,7 @@ from everturn.domain.delivery import (
 )
 from everturn.domain.errors import Denied, Invalid, PlatformBusy, PlatformRefused
 from everturn.domain.platform import SendLimits
+from everturn.domain.redaction import redacted
 from everturn.testing.platform_conformance import Receiver, RichPlatformConformance, part_of
 from everturn.testing.ports import free_port
 from tests.telegram_api import ADA, BOT_ID, BOT_NAME, GROUP, PRIVATE, TOKEN, Failure, TelegramService
@@ -208,12 +209,26 @@ async def test_files_of_every_kind_arrive_with_names(
     service.post(animation={"file_id": "a"}, document={"file_id": "a"})
     service.post(sticker={"file_id": "s", "emoji": "👍"})
     service.post(location={"latitude": 51.5, "longitude": -0.1})
-    photo, voice, document, animation, sticker, location = await received(platform, 6)
+    service.post(contact={"phone_number": "+43 1 23", "first_name": "Bob", "last_name": "Boole"})
+    photo, voice, document, animation, sticker, location, contact = await received(platform, 7)
     assert (photo.text, photo.files) == ("see", (RemoteFile("l", "photo-1.jpg", "image/jpeg", 90),))
     assert voice.files == (RemoteFile("v", "voice-2.ogg", "audio/ogg", 5),)
     assert document.files == (RemoteFile("d", "a.pdf", "application/pdf"),)
     assert [file.name for file in animation.files] == ["animation-4.mp4"]
     assert (sticker.text, location.text) == ("👍", "My location: 51.5, -0.1")
+    assert contact.text == "Contact: Bob Boole, +43 1 23"
+
+
+async def test_what_cannot_be_read_is_delivered_as_such_and_a_moving_location_once(
+    platform: TelegramPlatform, service: TelegramService
+) -> None:
+    service.post(poll={"id": "1", "question": "When?", "options": []})
+    service.post(location={"latitude": 51.5, "longitude": -0.1, "live_period": 600})
+    service.people_edit("")  # where the person is now; it comes every few seconds
+    service.say("after it")
+    poll, location, after = await received(platform, 3)
+    assert (poll.kind, poll.text, poll.is_addressed) == (UpdateKind.UNREADABLE, "", True)
+    assert (location.text, after.text) == ("My location: 51.5, -0.1", "after it")
 
 
 async def test_the_pictures_of_an_album_are_one_message(
@@ -232,7 +247,7 @@ async def test_an_update_of_an_unknown_kind_is_acknowledged_and_counted(
 ) -> None:
     service.push("message_reaction", {"chat": PRIVATE})
     service.push("message", {"message_id": "not a number"})
-    service.post(dice={"value": 3})
+    service.post(new_chat_members=[{"id": 9}])
     service.post(text="from a bot", **{"from": {"id": 9, "is_bot": True}})
     service.say("after them")
     receiver = Receiver()
@@ -360,8 +375,12 @@ async def test_a_revoked_token_keeps_what_waits(platform: TelegramPlatform, serv
     with pytest.raises(PlatformBusy, match="token") as busy:
         await platform.send(part_of(CHAT, NewPart("hello")))
     assert busy.value.after_s
-    with pytest.raises(PlatformRefused, match="token"):
+    with pytest.raises(PlatformRefused, match="token") as refused:
         await platform.receive(Receiver().deliver)
+    # Where errors are shown, whatever follows "token:" is hidden: the reason must not stand there.
+    assert (
+        redacted(refused.value.message) == "Telegram does not accept the bot's token. It says: Unauthorized."
+    )
 
 
 @pytest.mark.parametrize(

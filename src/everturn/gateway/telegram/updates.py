@@ -59,6 +59,12 @@ class _Location(msgspec.Struct, frozen=True):
     longitude: float
 
 
+class _Contact(msgspec.Struct, frozen=True):
+    phone_number: str = ""
+    first_name: str = ""
+    last_name: str = ""
+
+
 class _Answered(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     """The message that another one answers. In a topic it may be the notice that began the topic."""
 
@@ -99,6 +105,20 @@ class _Message(msgspec.Struct, frozen=True, rename={"sender": "from"}):
     animation: _File | None = None
     sticker: _Sticker | None = None
     location: _Location | None = None
+    contact: _Contact | None = None
+    # Written by a person, and nothing that an agent could read. What Telegram itself reports in a chat, such
+    # as a new member, has none of them.
+    poll: JsonObject | None = None
+    dice: JsonObject | None = None
+    story: JsonObject | None = None
+    game: JsonObject | None = None
+    checklist: JsonObject | None = None
+    paid_media: JsonObject | None = None
+
+    @property
+    def is_unreadable(self) -> bool:
+        found = (self.poll, self.dice, self.story, self.game, self.checklist, self.paid_media)
+        return any(content is not None for content in found)
 
 
 class _Query(msgspec.Struct, frozen=True, rename={"sender": "from"}):
@@ -166,7 +186,12 @@ class UpdateReader:
         text = "\n".join(text for message in messages if (text := self._text(message)))
         files = tuple(file for message in messages for file in _files(message))
         sender = _sender(first)
-        if sender is None or not (text or files):
+        if not (text or files) and first.is_unreadable and kind is UpdateKind.MESSAGE:
+            kind = UpdateKind.UNREADABLE
+        elif not (text or files):
+            return None
+        # A location that moves is edited every few seconds.
+        if sender is None or (kind is UpdateKind.EDIT and first.location is not None):
             return None
         return Update(
             self._update_id(*ids),
@@ -178,7 +203,7 @@ class UpdateReader:
             chat_title=first.chat.title or _name(first.chat),
             sent_at=first.date * 1000 or None,
             # An edited message keeps its old number, and would look late.
-            number=first.message_id if kind is UpdateKind.MESSAGE else None,
+            number=first.message_id if kind is not UpdateKind.EDIT else None,
             kind=kind,
             is_addressed=any(self._is_addressed(message) for message in messages),
             forwarded_from=next(filter(None, map(_forwarded_from, messages)), ""),
@@ -225,6 +250,8 @@ class UpdateReader:
             return message.sticker.emoji
         if not text and message.location is not None:
             return f"My location: {message.location.latitude}, {message.location.longitude}"
+        if not text and message.contact is not None:
+            return f"Contact: {_name(message.contact)}, {message.contact.phone_number}"
         return text
 
     def _is_addressed(self, message: _Message) -> bool:
@@ -279,7 +306,7 @@ def _forwarded_from(message: _Message) -> str:
     return name or "another person"
 
 
-def _name(of: _User | _Chat | None) -> str:
+def _name(of: _User | _Chat | _Contact | None) -> str:
     return f"{of.first_name} {of.last_name}".strip() if of is not None else ""
 
 
