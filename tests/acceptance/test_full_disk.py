@@ -13,7 +13,7 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from everturn.testing.web_server import Frame, frames_of
+from everturn.testing.web_server import StreamFrame, frames_of
 from everturn.testing.wires import WireAnswer, WireServer, openai_answer, served
 from tests.acceptance.command_line import PATIENCE_S, command, environment
 from tests.forks import open_command
@@ -48,7 +48,7 @@ class Reader:
     def __init__(self, http: httpx2.AsyncClient, session_id: str) -> None:
         self._http = http
         self.session_id = session_id
-        self.frames: list[Frame] = []
+        self.frames: list[StreamFrame] = []
         self.has_text = anyio.Event()
 
     @property

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from everturn.testing.ports import free_port
-from everturn.testing.web_server import Frame, frames_of
+from everturn.testing.web_server import StreamFrame, frames_of
 from tests.forks import Process, open_command
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ class Reader:
     def __init__(self, http: httpx2.AsyncClient, session_id: str) -> None:
         self._http = http
         self.session_id = session_id
-        self.frames: list[Frame] = []
+        self.frames: list[StreamFrame] = []
         self.connections = 0
         self._texts = 0
         self.ends: list[str] = []

@@ -14,7 +14,7 @@ from everturn.domain.events import TextDelta, encode
 from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.testing.models import Chunks, Say, Wait
-from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web
+from everturn.testing.web_server import PATIENCE_S, Running, StreamFrame, run_web
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +83,7 @@ async def _kinds(server: Running, path: str, until: str) -> list[str]:
     return [frame.event for frame in await server.read_until(path, until)]
 
 
-async def news_of(frames: AsyncIterator[Frame], session_id: str, kind: str) -> dict:
+async def news_of(frames: AsyncIterator[StreamFrame], session_id: str, kind: str) -> dict:
     """The next news of this kind about this session; others may come between."""
     async for frame in frames:
         if frame.event == kind and frame.json["session_id"] == session_id:
@@ -98,7 +98,7 @@ async def test_the_shared_stream_tells_about_the_list_and_the_wanted_sessions(
         first = (await server.new_session(title="A"))["id"]
         second = (await server.new_session(title="B"))["id"]
         before = await server.run(first)
-        seen: list[Frame] = []
+        seen: list[StreamFrame] = []
         with anyio.fail_after(PATIENCE_S):
             async with server.frames(f"/api/events?sessions={first},{second}") as frames:
                 snapshot = await anext(frames)
@@ -133,7 +133,7 @@ async def test_the_shared_stream_resumes_every_session_from_one_id(store: Store,
         sessions = ",".join(ids)
         cursor = f"{ids[0]}:2,{ids[1]}:{len(runs[1])}"
         wanted = len(runs[0]) - 2
-        got: list[Frame] = []
+        got: list[StreamFrame] = []
         with anyio.fail_after(PATIENCE_S):
             async with server.frames(
                 f"/api/events?sessions={sessions}", headers={"Last-Event-ID": cursor}

@@ -14,7 +14,7 @@ from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk
 from everturn.testing.faulty_disk import FaultyVfs, Platter
 from everturn.testing.postgres_proxy import PostgresProxy
-from everturn.testing.web_server import PATIENCE_S, Frame, run_web
+from everturn.testing.web_server import PATIENCE_S, StreamFrame, run_web
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ async def faulty(anyio_backend: str, platter: Platter, vfs: FaultyVfs) -> AsyncI
         platter.heal()
 
 
-async def next_of(frames: AsyncIterator[Frame], *kinds: str) -> Frame:
+async def next_of(frames: AsyncIterator[StreamFrame], *kinds: str) -> StreamFrame:
     async for frame in frames:
         if frame.event in kinds:
             return frame

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from everturn.domain import events as ev
 from everturn.domain.budgets import (
     NO_PERIOD,
-    BudgetReached,
     BudgetScope,
     CallEstimate,
     ModelCall,
+    OverBudget,
     Settled,
     Spent,
     Unit,
@@ -57,7 +57,7 @@ async def test_e10_a_call_that_does_not_fit_is_refused_and_says_which_budget(sto
     await store.budgets.put(ME, limit(10_000, MONTH))
     await store.budgets.put(ME, limit(100))
     held = await start(store, (await new_session(store)).id, "hello")
-    with pytest.raises(BudgetReached) as refused:
+    with pytest.raises(OverBudget) as refused:
         await store.budgets.reserve(call_of(held), tokens(101))
     assert refused.value.message == "Today's budget of 100 tokens is used up."
     assert refused.value.needed == 101
@@ -79,14 +79,14 @@ async def test_e10_the_output_limit_is_lowered_to_what_is_left(store: Store) -> 
 async def test_e10_a_budget_of_zero_refuses_what_costs_something(store: Store) -> None:
     await store.budgets.put(ME, limit(0, unit=Unit.USD))
     held = await start(store, (await new_session(store)).id, "hello")
-    with pytest.raises(BudgetReached, match=r"Today's budget of 0\.00 USD is used up"):
+    with pytest.raises(OverBudget, match=r"Today's budget of 0\.00 USD is used up"):
         await store.budgets.reserve(call_of(held), CallEstimate(10, 10, 10, cost=1, cost_min=1))
     # A model without a known price is not bounded by money; its tokens are counted.
     await store.budgets.reserve(call_of(held), CallEstimate(10, 10, 10))
     await store.budgets.settle(Settled(call_of(held), Spent(15)))
     assert (await only(store)).unpriced_tokens == 15
     await store.budgets.put(ME, limit(0))
-    with pytest.raises(BudgetReached, match="of 0 tokens"):
+    with pytest.raises(OverBudget, match="of 0 tokens"):
         await store.budgets.reserve(call_of(held), CallEstimate(10, 10, 10))
 
 
@@ -102,7 +102,7 @@ async def test_e10_two_turns_at_once_cannot_reserve_the_same_amount(
         try:
             await used.budgets.reserve(call, tokens(300))
             results.append("reserved")
-        except BudgetReached:
+        except OverBudget:
             results.append("refused")
 
     with anyio.fail_after(60):
@@ -128,7 +128,7 @@ async def test_e10_after_a_crash_without_usage_the_reservation_is_spent_as_an_es
     await store.budgets.reserve(call_of(again), tokens(500))
     now = await only(store)
     assert (now.spent, now.estimated, now.reserved) == (400, 400, 500)
-    with pytest.raises(BudgetReached):
+    with pytest.raises(OverBudget):
         await store.budgets.reserve(call_of(again, step=2), tokens(101))
 
 
@@ -156,7 +156,7 @@ async def test_e10_days_and_months_turn_over_in_their_time_zone(store: Store, cl
     held = await start(store, (await new_session(store)).id, "hello")
     first = call_of(held, 1)
     await store.budgets.reserve(first, tokens(80))
-    with pytest.raises(BudgetReached) as refused:
+    with pytest.raises(OverBudget) as refused:
         await store.budgets.reserve(call_of(held, 2), tokens(30))
     assert refused.value.until == at(16, 16)  # midnight in Tokyo
 
@@ -166,7 +166,7 @@ async def test_e10_days_and_months_turn_over_in_their_time_zone(store: Store, cl
     await store.budgets.settle(Settled(first, Spent(60)))  # belongs to the day before
     day, month = await store.budgets.list(ME)
     assert (day.spent, day.reserved, month.spent, month.reserved) == (0, 30, 60, 30)
-    with pytest.raises(BudgetReached, match="This month's budget"):
+    with pytest.raises(OverBudget, match="This month's budget"):
         await store.budgets.reserve(call_of(held, 3), tokens(65))
 
 
@@ -175,7 +175,7 @@ async def test_e10_a_clock_that_is_set_back_gives_no_second_day(store: Store, cl
     held = await start(store, (await new_session(store)).id, "hello")
     await store.budgets.reserve(call_of(held), tokens(80))
     clock.set_wall(-86_400)
-    with pytest.raises(BudgetReached):
+    with pytest.raises(OverBudget):
         await store.budgets.reserve(call_of(held, 2), tokens(80))
 
 
@@ -186,7 +186,7 @@ async def test_e10_a_session_has_its_own_amount(store: Store) -> None:
     elsewhere = await start(store, other.id, "hello")
     await store.budgets.reserve(call_of(elsewhere), tokens(1000))
     await store.budgets.reserve(call_of(held), tokens(100))
-    with pytest.raises(BudgetReached, match="The session's budget"):
+    with pytest.raises(OverBudget, match="The session's budget"):
         await store.budgets.reserve(call_of(held, 2), tokens(1))
     assert (await only(store)).period_start == NO_PERIOD
 
@@ -199,7 +199,7 @@ async def test_e10_each_run_of_a_schedule_has_the_whole_amount(store: Store, clo
         await settle(store, clock)
         held = await claim(store)
         await store.budgets.reserve(call_of(held), tokens(100))
-        with pytest.raises(BudgetReached, match="this scheduled run"):
+        with pytest.raises(OverBudget, match="this scheduled run"):
             await store.budgets.reserve(call_of(held, 2), tokens(1))
         await store.turns.cancel(ME, held.turn.id, by="test")
     held = await start(store, held.session.id, "not a run")
@@ -238,7 +238,7 @@ async def test_e10_a_budget_is_about_something_of_its_owner(store: Store, clock:
 
 async def test_e10_a_default_follows_the_settings_until_the_owner_has_one(store: Store) -> None:
     held = await start(store, (await new_session(store)).id, "hello")
-    with pytest.raises(BudgetReached):
+    with pytest.raises(OverBudget):
         await store.budgets.reserve(call_of(held), tokens(60), defaults=[limit(50)])
     assert (await only(store)).is_default
     assert await store.budgets.owners() == {ME}

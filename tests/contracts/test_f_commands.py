@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from everturn.delivery.answers import Answers
-from everturn.delivery.commands import Command, Commands
+from everturn.delivery.commands import ChatCommand, Commands
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import ChatKind, ChatPlace, InboxState, SenderRole, Update, UpdateKind
 from everturn.domain.store_values import Submission
@@ -166,7 +166,7 @@ async def test_f_a_stop_that_runs_again_after_a_crash_does_not_stop_the_next_tur
         await until("the first runs", lambda: len(harness.model.requests) == 1)
         stop = await store.delivery.inbox.receive(OWNER, _said(platform, "u3"), profile="default")
         for _ in range(2):  # the process died before the row of the inbox was settled
-            await commands.run(stop, Command("stop", ""), SenderRole.OWNER)
+            await commands.run(stop, ChatCommand("stop", ""), SenderRole.OWNER)
             await until("the second runs", lambda: len(harness.model.requests) == 2)
         session = (await store.sessions.list(OWNER)).items[0]
         assert session.active_turn is not None, "it still runs"

@@ -21,7 +21,7 @@ from everturn.models.settings import parse_settings
 from everturn.models.weights import PipDownload, Shelf
 from everturn.store import SecretsFile, Store
 from everturn.testing import CallTool, FakeClock, FakeTool, FakeToolbox
-from everturn.testing.web_server import PATIENCE_S, Frame, Running, run_web, web_settings
+from everturn.testing.web_server import PATIENCE_S, Running, StreamFrame, run_web, web_settings
 from everturn.tools import EverturnToolbox, ToolServices, parse_profiles
 from everturn.web import LOCAL_OWNER, Scope, StartRefused, open_accounts
 from everturn.web.access.passwords import Passwords
@@ -753,11 +753,13 @@ async def test_signing_out_and_revoking_end_the_streams_at_once(
                 assert (await _last(by_token)) == end
 
 
-def _news(server: Running, credential: dict[str, str]) -> AbstractAsyncContextManager[AsyncIterator[Frame]]:
+def _news(
+    server: Running, credential: dict[str, str]
+) -> AbstractAsyncContextManager[AsyncIterator[StreamFrame]]:
     return server.frames("/api/events", headers=credential)
 
 
-async def _last(frames: AsyncIterator[Frame]) -> object:
+async def _last(frames: AsyncIterator[StreamFrame]) -> object:
     return [frame.json async for frame in frames][-1]
 
 

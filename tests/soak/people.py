@@ -12,7 +12,7 @@ import anyio
 import httpx2
 
 from everturn.domain.asks import DoubtAnswer
-from everturn.testing.web_server import Frame, frames_of
+from everturn.testing.web_server import StreamFrame, frames_of
 from tests.soak.talker import EFFECTS
 
 _ENDS = {"turn.completed", "turn.cancelled", "turn.failed"}
@@ -117,7 +117,7 @@ class Person:
             await self._count_effects(session, key, frames)
         self._tally.turns += 1
 
-    async def _check(self, session: str, turn: str, key: str, frames: list[Frame]) -> None:
+    async def _check(self, session: str, turn: str, key: str, frames: list[StreamFrame]) -> None:
         """What was seen is the journal, and the answer is there, whole, once."""
         state = frames[-1].event
         if state == "turn.failed":
@@ -141,7 +141,7 @@ class Person:
         self._tally.cancelled += state == "turn.cancelled"
         self._tally.resumed += any(frame.event == "turn.resumed" for frame in frames)
 
-    async def _journal(self, session: str, after: int) -> dict[str, Frame]:
+    async def _journal(self, session: str, after: int) -> dict[str, StreamFrame]:
         """By position; where it was pruned, there is less."""
         answer = await self._server.ask("GET", f"/api/sessions/{session}/events?follow=0&after={after}")
 
@@ -150,7 +150,7 @@ class Person:
 
         return {frame.id: frame async for frame in frames_of(pieces()) if frame.event != "snapshot"}
 
-    async def _count_effects(self, session: str, key: str, frames: list[Frame]) -> None:
+    async def _count_effects(self, session: str, key: str, frames: list[StreamFrame]) -> None:
         path = self._workspaces / session / EFFECTS
         text = await anyio.to_thread.run_sync(lambda: path.read_text() if path.exists() else "")
         count = text.split().count(key)
@@ -182,10 +182,10 @@ class Reader:
         self._position = cursor
         self._choice = choice
         self._tally = tally
-        self._frames: list[Frame] = []
+        self._frames: list[StreamFrame] = []
         self.cancel_at = 0  # events; 0 is never
 
-    async def read(self, turn: str) -> list[Frame]:
+    async def read(self, turn: str) -> list[StreamFrame]:
         while not self._frames or self._frames[-1].event not in _ENDS:
             await self._server.up.wait()
             try:
@@ -213,14 +213,14 @@ class Reader:
                 if frame.event in _ENDS or not leave_after:
                     return
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: StreamFrame) -> None:
         if int(frame.id) != self._position + 1:
             raise Lost(f"{self._session}: after {self._position} came {frame.id} ({frame.event})")
         self._position += 1
         self._frames.append(frame)
         self._tally.events += 1
 
-    async def _act(self, turn: str, frame: Frame) -> None:
+    async def _act(self, turn: str, frame: StreamFrame) -> None:
         acts: list[Awaitable[Any]] = []
         if frame.event == "question.asked":
             ask = frame.json["event"]["ask_id"]

@@ -117,8 +117,8 @@ export interface components {
          * @enum {unknown}
          */
         AccountState: "connected" | "failing" | "off" | "starting";
-        /** Accounts */
-        Accounts: {
+        /** AccountsOut */
+        AccountsOut: {
             accounts: components["schemas"]["Account"][];
             platforms: string[];
             undecided: components["schemas"]["UndecidedPart"][];
@@ -210,8 +210,8 @@ export interface components {
          * @enum {unknown}
          */
         AskTopic: "approval" | "budget" | "delegate" | "doubt" | "instructions" | "limit" | "question" | "repeat";
-        /** Asks */
-        Asks: {
+        /** AsksOut */
+        AsksOut: {
             items: components["schemas"]["Ask"][];
         };
         /** Attachment */
@@ -707,8 +707,8 @@ export interface components {
             /** @default false */
             is_small?: boolean;
         };
-        /** Models */
-        Models: {
+        /** ModelsOut */
+        ModelsOut: {
             default: string;
             models: components["schemas"]["ModelLine"][];
         };

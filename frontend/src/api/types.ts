@@ -26,7 +26,7 @@ export type Session = Schemas["Session"];
 export type Hits = Schemas["Hits"];
 export type Hit = Schemas["Hit"];
 export type Ask = Schemas["Ask"];
-export type Asks = Schemas["Asks"];
+export type Asks = Schemas["AsksOut"];
 export type Queue = Schemas["Queue"];
 export type Accepted = Schemas["Accepted"];
 export type TakenBack = Schemas["TakenBack"];
@@ -50,7 +50,7 @@ export interface FileChanges {
   total: number;
 }
 export type SavedFile = Schemas["SavedFile"];
-export type Accounts = Schemas["Accounts"];
+export type Accounts = Schemas["AccountsOut"];
 export type Account = Schemas["Account"];
 export type UndecidedPart = Schemas["UndecidedPart"];
 export type ReplyDelivery = Schemas["ReplyDelivery"];
@@ -60,7 +60,7 @@ export type Trouble = Schemas["Trouble"];
 export type Settings = Schemas["Settings"];
 export type KeyState = Schemas["KeyState"];
 export type KeyTrial = Schemas["KeyTrial"];
-export type Models = Schemas["Models"];
+export type Models = Schemas["ModelsOut"];
 export type ModelLine = Schemas["ModelLine"];
 export type Profiles = Schemas["ProfilesOut"];
 export type Profile = Schemas["ProfileOut"];

@@ -54,14 +54,14 @@ async def _chat(address: str, token: str | None, session_id: str | None) -> int:
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupts)
     ask = partial(prompts.password, interrupts=interrupts) if prompts.can_ask() else None
     async with Client(address, token, ask) as client:
-        chat = Chat(client, address, console(), interrupts)
+        chat = TerminalChat(client, address, console(), interrupts)
         talking = asyncio.create_task(chat.run(session_id), name="chat")
         with interrupts.mean(talking.cancel):
             await asyncio.wait({talking})
         return LEFT_BY_SIGNAL if talking.cancelled() else talking.result()
 
 
-class Chat:
+class TerminalChat:
     """A terminal connected to a server, with one session after another."""
 
     def __init__(self, client: Client, address: str, out: Console, interrupts: prompts.Interrupts) -> None:

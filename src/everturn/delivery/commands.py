@@ -38,7 +38,7 @@ _ALLOWED: Mapping[SenderRole, frozenset[str]] = MappingProxyType(
 )
 
 
-class Command(msgspec.Struct, frozen=True):
+class ChatCommand(msgspec.Struct, frozen=True):
     name: str
     rest: str  # what follows the name
 
@@ -80,13 +80,13 @@ class Commands:
             "start": self._start,  # what Telegram sends when a person opens a chat with a bot
         }
 
-    def read(self, text: str) -> Command | None:
+    def read(self, text: str) -> ChatCommand | None:
         """The command in a message; None if it is a message like any other, such as a path."""
         head, _, rest = text.strip().partition(" ")
         name = head.removeprefix("/").partition("@")[0].lower()
-        return Command(name, rest.strip()) if head.startswith("/") and name in self._acts else None
+        return ChatCommand(name, rest.strip()) if head.startswith("/") and name in self._acts else None
 
-    async def run(self, received: Received, command: Command, role: SenderRole) -> Done:
+    async def run(self, received: Received, command: ChatCommand, role: SenderRole) -> Done:
         """Raises Retry if it has to be run again later."""
         if role is not SenderRole.OWNER and command.name not in _ALLOWED.get(role, frozenset({"help"})):
             is_answer = command.name in ("approve", "deny")

@@ -13,7 +13,7 @@ import msgspec
 
 from everturn.delivery.answers import Answers
 from everturn.delivery.bell import Bell
-from everturn.delivery.commands import Command, Commands
+from everturn.delivery.commands import ChatCommand, Commands
 from everturn.delivery.context import AccountContext
 from everturn.delivery.traces import is_unexpected
 from everturn.domain.clock import call_within
@@ -133,7 +133,7 @@ class Intake:
         else:
             await self._refuse(received, Refusal("unsupported", "This kind of update is not known."))
 
-    async def _run(self, received: Received, command: Command, update: Update) -> None:
+    async def _run(self, received: Received, command: ChatCommand, update: Update) -> None:
         if words := command.queued_words:
             # It keeps its files, and who wrote it: a member's words are not the owner's.
             await self._submit(received, msgspec.structs.replace(update, text=words), WhenBusy.QUEUE)

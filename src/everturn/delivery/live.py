@@ -88,7 +88,7 @@ class _LiveMessage:
         self._lease = lease
         self._underway = underway
         self._live_id = live_id
-        self._progress = Progress()
+        self._progress = LiveText()
 
     async def run(self, lock: anyio.Lock) -> None:
         async with anyio.create_task_group() as group:
@@ -148,7 +148,7 @@ class _LiveMessage:
         return True
 
 
-class Progress:
+class LiveText:
     """What a turn has done so far, in words."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ def _find(target: str, made: dict[str, FileChange]) -> str | None:
     return next((path for path in made if target.endswith("/" + path)), None)
 
 
-class MadeFiles:
+class FileParts:
     def __init__(self, context: AccountContext) -> None:
         self._context = context
         self._store = context.services.store

@@ -8,7 +8,7 @@ import msgspec
 
 from everturn.delivery.bell import Bell, run_when_rung
 from everturn.delivery.context import AccountContext
-from everturn.delivery.made_files import MadeFiles
+from everturn.delivery.made_files import FileParts
 from everturn.delivery.parts import render_parts
 from everturn.domain.delivery import AskedElsewhere, NewPart, ReplyDue
 from everturn.domain.errors import Refused
@@ -27,7 +27,7 @@ class Replies:
         self._context = context
         self._account = context.account
         self._outbox = context.delivery.outbox
-        self._files = MadeFiles(context)
+        self._files = FileParts(context)
         self.bell = Bell(context.clock)
 
     async def run(self) -> None:

@@ -216,7 +216,7 @@ def describe_amount(unit: Unit, amount: int) -> str:
     return f"{usd:,.2f} USD" if amount % (MICROS // 100) == 0 else f"{usd:,.6f}".rstrip("0") + " USD"
 
 
-class BudgetReached(Refused):
+class OverBudget(Refused):
     """A model call was not made: it could cost more than is left. Nothing was spent."""
 
     code = "budget_reached"
@@ -284,7 +284,7 @@ class Budgets(Protocol):
         self, call: ModelCall, estimate: CallEstimate, *, defaults: Sequence[BudgetLimit] = ()
     ) -> int:
         """Reserve for a call of a running turn in all budgets that apply; return the output limit that it
-        may have. ``defaults``: budgets that the owner has unless others are set. Raises BudgetReached, and
+        may have. ``defaults``: budgets that the owner has unless others are set. Raises OverBudget, and
         Fenced if another worker has the turn."""
         ...
 

@@ -69,7 +69,7 @@ class Compactor:
     async def compact(
         self, log: TurnLog, turn_id: str, model: Model, history: Sequence[Message], *, focus: str = ""
     ) -> None:
-        """Summarise and journal the summary. Raises ModelTrouble, NothingToDo or BudgetReached; nothing is
+        """Summarise and journal the summary. Raises ModelTrouble, NothingToDo or OverBudget; nothing is
         lost then."""
         settings = self._services.settings
         window = model.abilities.context_tokens or _WINDOW_TOKENS_GUESS

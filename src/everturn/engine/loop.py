@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.budgets import BudgetReached
+from everturn.domain.budgets import OverBudget
 from everturn.domain.errors import (
     DiskFull,
     DiskReadOnly,
@@ -160,7 +160,7 @@ class TurnLoop:
             case CallModel(step):
                 try:
                     failure = await steps.run(step)
-                except BudgetReached as reached:
+                except OverBudget as reached:
                     return await self._wait_for_budget(reached)
                 return await self._fail(failure) if failure is not None else None
             case RunCalls(wished):
@@ -253,7 +253,7 @@ class TurnLoop:
         await self._services.probe.reach(Moment.ASK_COMMITTED, self._turn.id)
         return LoopResult(turn)
 
-    async def _wait_for_budget(self, reached: BudgetReached) -> LoopResult:
+    async def _wait_for_budget(self, reached: OverBudget) -> LoopResult:
         """Wait as for a question. Readers are told once in each period of the budget."""
         budget, limit = reached.budget, reached.budget.limit
         ask = ask_about(self._services, self._turn, reached)
@@ -286,7 +286,7 @@ class TurnLoop:
         if not done:
             try:
                 failure = await self._summarise()
-            except BudgetReached as reached:
+            except OverBudget as reached:
                 return await self._wait_for_budget(reached)
             if failure is not None:
                 return await self._fail(failure)

@@ -6,9 +6,9 @@ import msgspec
 
 from everturn.domain.asks import Ask, AskBudget, AskTopic, BudgetAnswer
 from everturn.domain.budgets import (
-    BudgetReached,
     CallEstimate,
     ModelCall,
+    OverBudget,
     Settled,
     Spent,
     describe_amount,
@@ -54,7 +54,7 @@ class Spending:
     async def reserve(
         self, model: Model, request: ModelRequest, input_tokens: int, *, step: int, name: str
     ) -> Reservation | None:
-        """Reserve for a call, in all budgets that apply; None if there is none. Raises BudgetReached."""
+        """Reserve for a call, in all budgets that apply; None if there is none. Raises OverBudget."""
         watch, owner = self._services.budgets, self.turn.owner
         if not watch.is_bounded(owner):
             return None
@@ -112,7 +112,7 @@ class Spending:
 async def ask_within_budget(
     services: TurnServices, spending: Spending, model: Model, request: ModelRequest, *, step: int, name: str
 ) -> tuple[str, Usage]:
-    """Ask a model once, outside the turn's steps. Raises BudgetReached and ModelTrouble."""
+    """Ask a model once, outside the turn's steps. Raises OverBudget and ModelTrouble."""
     input_tokens = estimate_plain(request)
     reserved = await spending.reserve(model, request, input_tokens, step=step, name=name)
     if reserved is not None:
@@ -131,7 +131,7 @@ async def ask_within_budget(
     return text, usage
 
 
-def ask_about(services: TurnServices, turn: Turn, reached: BudgetReached) -> Ask:
+def ask_about(services: TurnServices, turn: Turn, reached: OverBudget) -> Ask:
     """The question of a turn that waits because of a budget. It never expires: with room it is answered by
     itself."""
     budget = reached.budget

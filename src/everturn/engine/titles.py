@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from everturn.domain.budgets import BudgetReached
+from everturn.domain.budgets import OverBudget
 from everturn.domain.clock import call_within
 from everturn.domain.messages import Message, Role
 from everturn.domain.model import Model
@@ -52,7 +52,7 @@ class Titler:
         await self._services.may_start()
         try:
             said, _ = await call_within(self._services.clock, settings.title_timeout_s, ask)
-        except (BudgetReached, ModelTrouble, TimeoutError):
+        except (OverBudget, ModelTrouble, TimeoutError):
             # A title is a convenience: without a model, use the user's own words.
             await spending.settle_broken_off()
             said = asked

@@ -12,7 +12,7 @@ import msgspec
 from everturn.domain.job_states import JobState
 from everturn.jobs.processes import wake_shim
 from everturn.jobs.shim import END, FIRST_OUTPUT, LOCK, SEGMENTS, STOP
-from everturn.tools.terminal.background import JobOutput
+from everturn.tools.terminal.background import OutputPiece
 
 
 class JobEnd(msgspec.Struct, frozen=True):
@@ -77,11 +77,11 @@ class JobFolder:
             (self.path / STOP).touch(mode=0o600)
             wake_shim(self.path)
 
-    def read(self, after: int, bytes_max: int) -> JobOutput:
+    def read(self, after: int, bytes_max: int) -> OutputPiece:
         """The output after this place, at most so many bytes. It begins later if that place was not kept."""
         segments = self._segments()
         if not segments:
-            return JobOutput(0, b"", 0)
+            return OutputPiece(0, b"", 0)
         last = max(segments)
         total = last * self._segment_bytes + segments[last]
         number = min(max(after, 0), total) // self._segment_bytes
@@ -96,7 +96,7 @@ class JobFolder:
             pieces.append(piece)
             left -= len(piece)
             number += 1
-        return JobOutput(min(start, total), b"".join(pieces), total)
+        return OutputPiece(min(start, total), b"".join(pieces), total)
 
     def kept(self) -> bytes:
         """All of the output that was kept, with a note where some was not."""

@@ -29,7 +29,7 @@ from everturn.jobs.processes import end_command
 from everturn.jobs.settings import JobSettings
 from everturn.jobs.watch import read_guard, set_aside
 from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.terminal.background import JobOutput, JobRequest
+from everturn.tools.terminal.background import JobRequest, OutputPiece
 
 _log = logging.getLogger("everturn.jobs")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -105,7 +105,7 @@ class Jobs:
     async def list(self, owner: str, session_id: str) -> Sequence[Job]:
         return await self._jobs.list(owner, session_id=session_id)
 
-    async def output(self, owner: str, job_id: str, *, after: int, bytes_max: int) -> JobOutput:
+    async def output(self, owner: str, job_id: str, *, after: int, bytes_max: int) -> OutputPiece:
         job = await self._jobs.get(owner, job_id)
         if job.state.is_over:
             return await self._kept_output(job, after, bytes_max)
@@ -322,14 +322,14 @@ class Jobs:
         if stack is not None:
             await stack.aclose()
 
-    async def _kept_output(self, job: Job, after: int, bytes_max: int) -> JobOutput:
+    async def _kept_output(self, job: Job, after: int, bytes_max: int) -> OutputPiece:
         if job.output_file is None:
-            return JobOutput(0, b"", 0)
+            return OutputPiece(0, b"", 0)
         file = await self._services.files.get(job.owner, job.output_file)
         start = min(max(0, after), file.size)
         end = min(file.size, start + bytes_max)
         pieces = [piece async for piece in self._services.files.read(file, start, end)]
-        return JobOutput(start, b"".join(pieces), file.size)
+        return OutputPiece(start, b"".join(pieces), file.size)
 
     def _folder(self, job: Job) -> JobFolder:
         return JobFolder(self._services.folder / job.id, job.output_bytes_max)

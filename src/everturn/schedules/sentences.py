@@ -15,7 +15,7 @@ import msgspec
 from everturn.domain.errors import Invalid
 from everturn.domain.schedules import CronRule, IntervalRule, OnceRule, Rule, Timing
 from everturn.domain.timezones import find_zone
-from everturn.schedules.time_words import DAY_S, Day, Found, split_sentence
+from everturn.schedules.time_words import DAY_S, Day, TimeWords, split_sentence
 
 SENTENCE_CHARS_MAX = 20_000
 _NAME_CHARS = 48
@@ -88,7 +88,7 @@ def name_of(task: str) -> str:
 class _Answer:
     """The reading of a sentence whose words about time were found."""
 
-    def __init__(self, found: Found, task: str) -> None:
+    def __init__(self, found: TimeWords, task: str) -> None:
         self._found = found
         self._task = task
 

@@ -50,7 +50,7 @@ class Day(msgspec.Struct):
     is_missing: bool = False
 
 
-class Found:
+class TimeWords:
     """The words about time that were found so far. Each slot is filled once: a second day or time belongs to
     the task."""
 
@@ -101,12 +101,12 @@ class Found:
         return True
 
 
-Take = Callable[[Found, re.Match[str]], bool]
+Take = Callable[[TimeWords, re.Match[str]], bool]
 
 
-def split_sentence(sentence: str, timezone: str, now_ms: int) -> tuple[Found, str]:
+def split_sentence(sentence: str, timezone: str, now_ms: int) -> tuple[TimeWords, str]:
     """What the sentence says about time, and the rest of it."""
-    found = Found(timezone, now_ms)
+    found = TimeWords(timezone, now_ms)
     start = _take_all(found, sentence, 0)
     rest = sentence[start:]
     end = _find_tail(found, rest) if found.day is None or not found.has_time else len(rest)
@@ -115,10 +115,10 @@ def split_sentence(sentence: str, timezone: str, now_ms: int) -> tuple[Found, st
     return found, _clean(rest[:end])
 
 
-def _find_tail(found: Found, text: str) -> int:
+def _find_tail(found: TimeWords, text: str) -> int:
     """Where the words about time begin with which the text ends; its length if there are none."""
     for place in re.compile(r"(?<!\S)(?=\S)").finditer(text, max(0, len(text) - _TAIL_CHARS_MAX)):
-        trial = Found(found.timezone, found.now_ms)
+        trial = TimeWords(found.timezone, found.now_ms)
         trial.day, trial.times, trial.vague = found.day, list(found.times), found.vague
         end = _take_all(trial, text, place.start())
         if end > place.start() and not text[end:].strip(" .!?,"):
@@ -126,7 +126,7 @@ def _find_tail(found: Found, text: str) -> int:
     return len(text)
 
 
-def _take_all(found: Found, text: str, at: int) -> int:
+def _take_all(found: TimeWords, text: str, at: int) -> int:
     """Take words about time from here on, as many as there are; return where they end."""
     while True:
         gap = _GAP.match(text, at)
@@ -172,11 +172,11 @@ def _number(words: str) -> int:
     return int(words) if words.isdigit() else _NUMBERS[words.lower()]
 
 
-def _keep(found: Found, match: re.Match[str]) -> None:
+def _keep(found: TimeWords, match: re.Match[str]) -> None:
     found.parts.append(match[0].strip(" ,"))
 
 
-def _take_cron(found: Found, match: re.Match[str]) -> bool:
+def _take_cron(found: TimeWords, match: re.Match[str]) -> bool:
     if found.day is not None or found.rule is not None:
         return False
     found.rule = CronRule(" ".join(match[1].split()))
@@ -184,7 +184,7 @@ def _take_cron(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_zone(found: Found, match: re.Match[str]) -> bool:
+def _take_zone(found: TimeWords, match: re.Match[str]) -> bool:
     if found.has_zone or match[1].split("/")[0] not in _AREAS:
         return False
     find_zone(match[1])
@@ -193,7 +193,7 @@ def _take_zone(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_iso(found: Found, match: re.Match[str]) -> bool:
+def _take_iso(found: TimeWords, match: re.Match[str]) -> bool:
     try:
         day = date.fromisoformat(match[1])
     except ValueError:
@@ -204,7 +204,7 @@ def _take_iso(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_in(found: Found, match: re.Match[str]) -> bool:
+def _take_in(found: TimeWords, match: re.Match[str]) -> bool:
     """in 20 minutes"""
     if found.day is not None or found.rule is not None:
         return False
@@ -225,7 +225,7 @@ def _unit(word: str) -> str:
     return "min" if word.startswith("m") else word[0]
 
 
-def _take_interval(found: Found, match: re.Match[str]) -> bool:
+def _take_interval(found: TimeWords, match: re.Match[str]) -> bool:
     """every 6 hours, every other day, hourly"""
     words = match[0].lower()
     if words.startswith("half") or "half" in words:
@@ -243,7 +243,7 @@ def _take_interval(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_daily(found: Found, match: re.Match[str]) -> bool:
+def _take_daily(found: TimeWords, match: re.Match[str]) -> bool:
     """every day, every morning, nightly"""
     if not found.take_day(Day("Every day", cron="* * *")):
         return False
@@ -254,7 +254,7 @@ def _take_daily(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_weekdays(found: Found, match: re.Match[str]) -> bool:
+def _take_weekdays(found: TimeWords, match: re.Match[str]) -> bool:
     is_weekend = "weekend" in match[0].lower()
     day = Day("Weekends", cron="* * 6,0") if is_weekend else Day("Weekdays", cron="* * 1-5")
     if not found.take_day(day):
@@ -263,7 +263,7 @@ def _take_weekdays(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_days(found: Found, match: re.Match[str]) -> bool:
+def _take_days(found: TimeWords, match: re.Match[str]) -> bool:
     """every Monday, on Mondays and Thursdays, Monday to Friday; on Friday and next Friday are one time"""
     lead, listed = (match["lead"] or "").lower(), match["days"]
     names = re.findall(_DAY, listed, re.IGNORECASE)
@@ -288,7 +288,7 @@ def _take_days(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_month_day(found: Found, match: re.Match[str]) -> bool:
+def _take_month_day(found: TimeWords, match: re.Match[str]) -> bool:
     """on the 1st and 15th, on the last day of the month"""
     numbers = [int(number) for number in re.findall(r"\d+", match[0])]
     if any(not 1 <= number <= 31 for number in numbers):
@@ -310,7 +310,7 @@ def _ending(number: int) -> str:
     return "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
-def _take_nth_day(found: Found, match: re.Match[str]) -> bool:
+def _take_nth_day(found: TimeWords, match: re.Match[str]) -> bool:
     """the first Monday of the month"""
     place, number = match[1].lower(), _day_number(match[2])
     words = f"Every {place} {_DAY_NAMES[number].capitalize()} of the month"
@@ -320,7 +320,7 @@ def _take_nth_day(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_date(found: Found, match: re.Match[str]) -> bool:
+def _take_date(found: TimeWords, match: re.Match[str]) -> bool:
     """on 21 March 2027, on March 21, every year on 21 March"""
     number, month = int(match["d1"] or match["d2"]), _month_number(match["m1"] or match["m2"])
     if not 1 <= number <= 31:
@@ -347,7 +347,7 @@ def _make_date(year: int, month: int, number: int, shown: str) -> date:
         ) from None
 
 
-def _next_date(found: Found, month: int, number: int, shown: str) -> date:
+def _next_date(found: TimeWords, month: int, number: int, shown: str) -> date:
     today = found.now.date()
     for year in range(today.year, today.year + 9):  # a 29th of February can be eight years away
         try:
@@ -359,7 +359,7 @@ def _next_date(found: Found, month: int, number: int, shown: str) -> date:
     raise Invalid(f"There is no {shown}, so that this never fires.", hint="Choose another day.")
 
 
-def _take_near(found: Found, match: re.Match[str]) -> bool:
+def _take_near(found: TimeWords, match: re.Match[str]) -> bool:
     """today, tonight, tomorrow evening"""
     word, part = match[1].lower(), (match[2] or "").lower()
     ahead = {"today": 0, "tonight": 0, "this": 0, "tomorrow": 1}.get(word.split()[0], 2)
@@ -373,7 +373,7 @@ def _take_near(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_wide(found: Found, match: re.Match[str]) -> bool:
+def _take_wide(found: TimeWords, match: re.Match[str]) -> bool:
     """every week, monthly, every year"""
     word = match[0].lower()
     unit = "week" if "week" in word else "month" if "month" in word else "year"
@@ -383,7 +383,7 @@ def _take_wide(found: Found, match: re.Match[str]) -> bool:
     return True
 
 
-def _take_time(found: Found, match: re.Match[str]) -> bool:
+def _take_time(found: TimeWords, match: re.Match[str]) -> bool:
     """at 8, at 8:30 and 18:30, at 5 pm, at noon"""
     if found.times or found.rule is not None:
         return False
@@ -416,7 +416,7 @@ def _clock_time(words: str) -> tuple[int, int] | None:
     return (hour, minute) if hour < 24 and minute < 60 else None
 
 
-def _take_vague(found: Found, match: re.Match[str]) -> bool:
+def _take_vague(found: TimeWords, match: re.Match[str]) -> bool:
     """in the evening"""
     if found.vague is not None:
         return False

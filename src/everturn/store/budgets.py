@@ -13,10 +13,10 @@ from everturn.domain.budgets import (
     Budget,
     BudgetKey,
     BudgetLimit,
-    BudgetReached,
     BudgetScope,
     CallEstimate,
     ModelCall,
+    OverBudget,
     Settled,
     Spent,
     Unit,
@@ -86,8 +86,8 @@ class Budgets:
         return await self._db.read(_waiting)
 
 
-def _granted(result: int | BudgetReached) -> int:
-    if isinstance(result, BudgetReached):
+def _granted(result: int | OverBudget) -> int:
+    if isinstance(result, OverBudget):
         raise result
     return result
 
@@ -241,7 +241,7 @@ def _write(row: BudgetColumns, budget: Budget) -> Script[None]:
 
 def _reserve(
     tx: Tx, call: ModelCall, estimate: CallEstimate, defaults: Sequence[BudgetLimit], *, is_held: bool
-) -> Script[int | BudgetReached]:
+) -> Script[int | OverBudget]:
     """A refusal is returned, not raised: a default that was added here has to stay."""
     if is_held:
         session, turn = yield from lock_held_turn(tx, call.turn_id, call.epoch)
@@ -257,7 +257,7 @@ def _reserve(
         fitting = estimate.output_within(unit, budget.room)
         if fitting is None:  # guard: e10
             until = period_at(budget.limit, tx.now).end
-            return BudgetReached(budget, estimate.least(unit), until)
+            return OverBudget(budget, estimate.least(unit), until)
         output_tokens = min(output_tokens, fitting)
     for row, budget in zip(rows, budgets, strict=True):
         amount = estimate.amount(budget.limit.key.unit, output_tokens)

@@ -70,7 +70,7 @@ _ACTIVITY_CHARS_MAX = 160
 _tools: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
 
 
-class Delegates:
+class DelegateRows:
     """Implements ``domain.delegates.DelegateStore``."""
 
     def __init__(self, db: Database) -> None:

@@ -32,7 +32,7 @@ from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns import submissions
 
 
-class Jobs:
+class JobRows:
     """Implements ``domain.jobs.JobStore``."""
 
     def __init__(self, db: Database, machine: Machine) -> None:

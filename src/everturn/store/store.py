@@ -14,9 +14,9 @@ from everturn.store.blobs.places import Places
 from everturn.store.budgets import Budgets
 from everturn.store.checkpoints import Checkpoints
 from everturn.store.context import StoreContext
-from everturn.store.delegates import Delegates
+from everturn.store.delegates import DelegateRows
 from everturn.store.delivery.delivery import Delivery
-from everturn.store.jobs import Jobs
+from everturn.store.jobs import JobRows
 from everturn.store.journal.hub import Hub
 from everturn.store.journal.journal import Journal
 from everturn.store.ledger import Ledger
@@ -68,9 +68,9 @@ class Store:
         self.checkpoints = Checkpoints(db, self.blobs)
         self.blobs.add_roots(self.checkpoints.roots)
         self.delivery = Delivery(db, text_bytes_max=settings.text_bytes_max)
-        self.jobs = Jobs(db, machine)
+        self.jobs = JobRows(db, machine)
         self.budgets = Budgets(db)
-        self.delegates = Delegates(db)
+        self.delegates = DelegateRows(db)
         self.schedules = Schedules(db, text_bytes_max=settings.text_bytes_max)
         self.working_copies = WorkingCopies(db)
         self.search = Search(db)

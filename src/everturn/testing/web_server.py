@@ -30,7 +30,7 @@ from everturn.web.server import address_of, bind, serve
 PATIENCE_S = 60.0  # so that a hang fails
 
 
-class Frame(msgspec.Struct, frozen=True):
+class StreamFrame(msgspec.Struct, frozen=True):
     """One server-sent event as a reader gets it."""
 
     id: str
@@ -73,13 +73,15 @@ class Running:
         found: JsonObject = answer.json()
         return found
 
-    async def run(self, session_id: str, text: str = "hello", **body: Any) -> list[Frame]:
+    async def run(self, session_id: str, text: str = "hello", **body: Any) -> list[StreamFrame]:
         """Send a message and read its events to the end of the turn."""
         accepted = await self.send(session_id, text, **body)
         path = f"/api/sessions/{session_id}/events?after={accepted['cursor']}"
         return await self.read_until(path, "turn.completed", "turn.failed", "turn.cancelled", "turn.waiting")
 
-    async def read_until(self, path: str, *kinds: str, headers: dict[str, str] | None = None) -> list[Frame]:
+    async def read_until(
+        self, path: str, *kinds: str, headers: dict[str, str] | None = None
+    ) -> list[StreamFrame]:
         """The stream's frames up to the first of one of these kinds."""
         seen = []
         with anyio.fail_after(PATIENCE_S):
@@ -93,14 +95,14 @@ class Running:
     @asynccontextmanager
     async def frames(
         self, path: str, headers: dict[str, str] | None = None
-    ) -> AsyncIterator[AsyncIterator[Frame]]:
+    ) -> AsyncIterator[AsyncIterator[StreamFrame]]:
         async with self.http.stream("GET", path, headers=headers) as answer:
             if answer.status_code != 200:
                 raise AssertionError((await answer.aread()).decode())
             yield frames_of(answer.aiter_bytes())
 
 
-async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
+async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[StreamFrame]:
     """Parse server-sent events from bytes, without heartbeats and ``retry``."""
     rest = b""
     async for piece in pieces:
@@ -112,13 +114,13 @@ async def frames_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
                 yield frame
 
 
-def _frame(block: str) -> Frame | None:
+def _frame(block: str) -> StreamFrame | None:
     fields = {"id": "", "event": "", "data": ""}
     for line in block.split("\n"):
         name, _, value = line.partition(":")
         if name in fields:
             fields[name] = value.removeprefix(" ")
-    return Frame(**fields) if fields["event"] or fields["data"] else None
+    return StreamFrame(**fields) if fields["event"] or fields["data"] else None
 
 
 def web_settings(home: Path, **changes: Any) -> WebSettings:

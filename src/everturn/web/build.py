@@ -50,7 +50,7 @@ from everturn.web.api.versions import VersionsApi
 from everturn.web.api.workspace import WorkspaceApi
 from everturn.web.deletion import Deletions
 from everturn.web.http import openapi
-from everturn.web.http.idempotency import Answers
+from everturn.web.http.idempotency import FirstAnswers
 from everturn.web.http.routing import AnyEndpoint, Table
 from everturn.web.metrics import Metrics
 from everturn.web.openai.bare_models import BareModels
@@ -191,7 +191,7 @@ class _Parts:
         return OpenAiApi(
             self._completions,
             BareModels(services.models, self.ids),
-            Answers(services.store.records, services.clock),
+            FirstAnswers(services.store.records, services.clock),
             self.streams,
             Runtime(services.clock, self.ids),
             timeout_s=settings.completion_timeout_s,

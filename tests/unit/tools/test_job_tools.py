@@ -12,7 +12,7 @@ from everturn.domain.errors import NotFound
 from everturn.domain.job_states import JobState, WhenEnded
 from everturn.domain.jobs import Job
 from everturn.domain.tool import Verdict
-from everturn.tools.terminal.background import JobOutput, JobRequest
+from everturn.tools.terminal.background import JobRequest, OutputPiece
 from tests.unit.tools.kit import Kit, open_kit
 
 pytestmark = pytest.mark.anyio
@@ -54,9 +54,9 @@ class FakeJobs:
     async def list(self, owner: str, session_id: str) -> Sequence[Job]:
         return list(self.jobs.values())
 
-    async def output(self, owner: str, job_id: str, *, after: int, bytes_max: int) -> JobOutput:
+    async def output(self, owner: str, job_id: str, *, after: int, bytes_max: int) -> OutputPiece:
         whole = b"one\ntwo\n"
-        return JobOutput(after, whole[after : after + bytes_max], len(whole))
+        return OutputPiece(after, whole[after : after + bytes_max], len(whole))
 
     async def wait(self, owner: str, job_id: str, *, seconds: float) -> Job:
         return self.jobs[job_id]

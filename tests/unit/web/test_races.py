@@ -13,7 +13,7 @@ from everturn.domain.errors import WrongState
 from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.web.deletion import Deletions
-from everturn.web.http.idempotency import Answers
+from everturn.web.http.idempotency import FirstAnswers
 from everturn.web.http.page_files import FileAnswer
 from everturn.web.openai import completions
 from everturn.web.openai.pieces import AnswerEnd
@@ -27,7 +27,7 @@ PATIENCE_S = 60
 async def test_a_third_request_with_a_key_waits_for_the_second_that_waited_for_the_first(
     store: Store, clock: FakeClock
 ) -> None:
-    answers = Answers(store.records, clock)
+    answers = FirstAnswers(store.records, clock)
     inside: list[str] = []
     ends = {name: anyio.Event() for name in ("first", "second", "third")}
     changed = [anyio.Event()]

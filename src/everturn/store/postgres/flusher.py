@@ -50,7 +50,7 @@ Publish = Callable[[list[StoredEvents], list[tuple[str, str]]], None]
 DeliverLate = Callable[[str, int, Sequence[Event]], Awaitable[int]]
 
 
-class AppendItem:
+class FlushItem:
     """One caller's append."""
 
     __slots__ = ("append", "error", "future", "result")
@@ -87,7 +87,7 @@ class Flusher:
         self._probe = context.probe
         self._callbacks = callbacks
         self._known = FactsCache(FACTS_MAX)
-        self._items: deque[AppendItem] = deque()
+        self._items: deque[FlushItem] = deque()
         self._has_items = asyncio.Event()
         self._connection: asyncpg.Connection | None = None
         self._task: asyncio.Task[None] | None = None
@@ -121,7 +121,7 @@ class Flusher:
     async def append(self, append: Append) -> int:
         if self._is_closing or self._broken is not None:
             raise self._broken or StoreBroken("The store is closed.", hint="Open it again.")
-        item = AppendItem(append, asyncio.get_running_loop().create_future())
+        item = FlushItem(append, asyncio.get_running_loop().create_future())
         self._items.append(item)
         self._has_items.set()
         assert item.future is not None  # noqa: S101 - given two lines above
@@ -183,8 +183,8 @@ class Flusher:
                 self._is_back.set()  # callers that wait for it raise what happened
                 raise
 
-    def _take(self) -> list[AppendItem]:
-        batch: list[AppendItem] = []
+    def _take(self) -> list[FlushItem]:
+        batch: list[FlushItem] = []
         count = 0
         while self._items and count < FLUSH_EVENTS_MAX:
             item = self._items.popleft()
@@ -196,7 +196,7 @@ class Flusher:
 
     # --- writing -------------------------------------------------------------------------------------
 
-    async def _flush(self, batch: list[AppendItem]) -> None:
+    async def _flush(self, batch: list[FlushItem]) -> None:
         for _ in range(SENDS_MAX):
             try:
                 await self._send(batch)
@@ -211,7 +211,7 @@ class Flusher:
                 return
         await self._spool_until_back(batch, away)
 
-    async def _send(self, batch: list[AppendItem]) -> None:
+    async def _send(self, batch: list[FlushItem]) -> None:
         if self._connection is None:
             self._connection = await self._connector.connect()
         started = time.perf_counter()
@@ -223,7 +223,7 @@ class Flusher:
         self._answer(batch, stored)
 
     async def _transact(
-        self, connection: asyncpg.Connection, batch: Sequence[AppendItem]
+        self, connection: asyncpg.Connection, batch: Sequence[FlushItem]
     ) -> list[StoredEvents]:
         """One transaction: lock the sessions in order, decide, write. Raises StoreAway when the
         connection breaks, also when that happens during the commit."""
@@ -275,7 +275,7 @@ class Flusher:
         except LOST:
             await self._drop_connection()  # the server rolls back by itself
 
-    def _answer(self, batch: Sequence[AppendItem], stored: list[StoredEvents]) -> None:
+    def _answer(self, batch: Sequence[FlushItem], stored: list[StoredEvents]) -> None:
         """Publish, then answer, so that a caller cannot see its own write before a reader could."""
         if stored:
             self._callbacks.publish(stored, [])
@@ -287,7 +287,7 @@ class Flusher:
             else:
                 item.future.set_result(item.result)
 
-    def _fail(self, batch: Sequence[AppendItem], error: EverturnError) -> None:
+    def _fail(self, batch: Sequence[FlushItem], error: EverturnError) -> None:
         for item in batch:
             item.error = error
         self._answer(batch, [])
@@ -299,7 +299,7 @@ class Flusher:
 
     # --- while the database is away ------------------------------------------------------------------
 
-    async def _spool_until_back(self, batch: list[AppendItem], away: StoreAway) -> None:
+    async def _spool_until_back(self, batch: list[FlushItem], away: StoreAway) -> None:
         """Spool this batch and what follows, until the database is back and has it all."""
         self._is_back.clear()
         self._callbacks.report_health(away)
@@ -349,7 +349,7 @@ class Flusher:
             with contextlib.suppress(EverturnError):  # still away, which was reported when it began
                 self._connection = await self._connector.connect()
 
-    async def _spool_batch(self, batch: list[AppendItem]) -> None:
+    async def _spool_batch(self, batch: list[FlushItem]) -> None:
         spool = self._spool
         if spool is None:
             self._fail(batch, StoreAway("The database cannot be reached. Nothing was written."))
@@ -379,7 +379,7 @@ class Flusher:
         former: dict[tuple[str, int], list[SpoolRecord]] = {}
         unwanted: list[SpoolRecord] = []
         for chunk in _chunks(records):
-            items = [AppendItem(Append(r.turn_id, r.epoch, r.first_number, r.data, r.at)) for r in chunk]
+            items = [FlushItem(Append(r.turn_id, r.epoch, r.first_number, r.data, r.at)) for r in chunk]
             self._answer(items, await self._transact(connection, items))
             for item, record in zip(items, chunk, strict=True):
                 if isinstance(item.error, Fenced):

@@ -26,7 +26,7 @@ _BINARY_PROBE_BYTES = 8192
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-class IgnoreRule(NamedTuple):
+class GitignoreRule(NamedTuple):
     """One line of a .gitignore: what it matches, and whether it includes instead of excludes."""
 
     pattern: re.Pattern[str]
@@ -79,7 +79,7 @@ def translate(glob: str) -> str:
     return out
 
 
-def rule_of(line: str, base: str) -> IgnoreRule | None:
+def rule_of(line: str, base: str) -> GitignoreRule | None:
     line = line.rstrip("\n\r")
     if line.endswith(" ") and not line.endswith("\\ "):
         line = line.rstrip(" ")
@@ -95,14 +95,14 @@ def rule_of(line: str, base: str) -> IgnoreRule | None:
         return None
     prefix = "" if is_anchored else "(?:.*/)?"
     try:
-        return IgnoreRule(
+        return GitignoreRule(
             re.compile(prefix + translate(line) + r"\Z", re.S), is_negated, is_for_folders, base
         )
     except re.error:
         return None  # git also ignores a rule that it cannot parse
 
 
-def is_ignored(path: str, is_folder: bool, rules: list[IgnoreRule]) -> bool:
+def is_ignored(path: str, is_folder: bool, rules: list[GitignoreRule]) -> bool:
     """The last rule that matches decides."""
     for rule in reversed(rules):
         if rule.is_for_folders and not is_folder:
@@ -126,14 +126,14 @@ def open_beneath(root: int, path: str) -> int:
     return fd
 
 
-def rules_in(folder: int, base: str) -> list[IgnoreRule]:
+def rules_in(folder: int, base: str) -> list[GitignoreRule]:
     rules = []
     for name in (".gitignore", ".ignore"):
         rules += rules_of_file(folder, name, base)
     return rules
 
 
-def rules_of_file(folder: int, name: str, base: str) -> list[IgnoreRule]:
+def rules_of_file(folder: int, name: str, base: str) -> list[GitignoreRule]:
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
@@ -157,7 +157,7 @@ class Walk:
         base = "" if start in ("", ".") else start.rstrip("/") + "/"
         yield from self._folder(folder, base, rules, depth_max)
 
-    def _rules_above(self, start: str) -> list[IgnoreRule]:
+    def _rules_above(self, start: str) -> list[GitignoreRule]:
         if self._everything:
             return []
         rules = rules_of_file(self._root, ".git/info/exclude", "")
@@ -170,7 +170,7 @@ class Walk:
         return rules
 
     def _folder(
-        self, folder: int, base: str, rules: list[IgnoreRule], depth: int | None
+        self, folder: int, base: str, rules: list[GitignoreRule], depth: int | None
     ) -> Iterator[tuple[str, os.stat_result, int]]:
         try:
             if not self._everything and base:
@@ -181,7 +181,7 @@ class Walk:
             os.close(folder)
 
     def _entry(
-        self, folder: int, name: str, base: str, rules: list[IgnoreRule], depth: int | None
+        self, folder: int, name: str, base: str, rules: list[GitignoreRule], depth: int | None
     ) -> Iterator[tuple[str, os.stat_result, int]]:
         path = base + name
         try:
@@ -200,12 +200,12 @@ class Walk:
             yield from self._folder(inner, path + "/", rules, None if depth is None else depth - 1)
 
 
-def glob_filter(globs: list[str]) -> list[IgnoreRule]:
+def glob_filter(globs: list[str]) -> list[GitignoreRule]:
     """Globs as for ripgrep's -g: a leading ! excludes; of several that match, the last one decides."""
     return [rule for rule in (rule_of(glob, "") for glob in globs) if rule is not None]
 
 
-def is_wanted(path: str, globs: list[IgnoreRule]) -> bool:
+def is_wanted(path: str, globs: list[GitignoreRule]) -> bool:
     if not globs:
         return True
     for rule in reversed(globs):

@@ -27,7 +27,7 @@ class JobRequest(msgspec.Struct, frozen=True):
     network: AbstractAsyncContextManager[Door] | None = None
 
 
-class JobOutput(msgspec.Struct, frozen=True):
+class OutputPiece(msgspec.Struct, frozen=True):
     """A piece of a job's output. ``start``: its place in the whole; a place before it was not kept."""
 
     start: int
@@ -50,7 +50,7 @@ class Jobs(Protocol):
 
     async def list(self, owner: str, session_id: str) -> Sequence[Job]: ...
 
-    async def output(self, owner: str, job_id: str, *, after: int, bytes_max: int) -> JobOutput:
+    async def output(self, owner: str, job_id: str, *, after: int, bytes_max: int) -> OutputPiece:
         """The output after this place. Raises NotFound, JobElsewhere."""
         ...
 

@@ -53,7 +53,7 @@ class UndecidedPart(msgspec.Struct, frozen=True):
     excerpt: str  # how its text begins; empty for a file
 
 
-class Accounts(msgspec.Struct, frozen=True):
+class AccountsOut(msgspec.Struct, frozen=True):
     accounts: tuple[Account, ...]
     platforms: tuple[str, ...]
     undecided: tuple[UndecidedPart, ...]
@@ -122,7 +122,7 @@ class GatewayApi:
                 summary="The accounts and their health, and messages that a person has to decide about.",
                 tag=tag,
                 scope=Scope.ADMIN,
-                answer=Accounts,
+                answer=AccountsOut,
             ),
             Endpoint(
                 method="POST",
@@ -267,8 +267,8 @@ class GatewayApi:
             ),
         ]
 
-    async def accounts(self, call: ApiCall[Nothing, Nothing]) -> Accounts:
-        return Accounts(
+    async def accounts(self, call: ApiCall[Nothing, Nothing]) -> AccountsOut:
+        return AccountsOut(
             tuple(await self._gateway.accounts()),
             tuple(self._gateway.platforms()),
             await undecided_parts(self._delivery, call.owner),

@@ -16,7 +16,7 @@ from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.preferences import PreferencesOf
 
 
-class Models(msgspec.Struct, frozen=True):
+class ModelsOut(msgspec.Struct, frozen=True):
     default: str
     models: tuple[ModelLine, ...]
 
@@ -79,7 +79,7 @@ class ModelsApi:
                 run=self.models,
                 summary="The models that are ready, and those that could be.",
                 tag="settings",
-                answer=Models,
+                answer=ModelsOut,
             ),
             Endpoint(
                 method="POST",
@@ -125,10 +125,10 @@ class ModelsApi:
             ),
         ]
 
-    async def models(self, call: ApiCall[Nothing, Nothing]) -> Models:
+    async def models(self, call: ApiCall[Nothing, Nothing]) -> ModelsOut:
         chosen = (await self._preferences.get(call.owner)).model
         default = chosen or self._registry.default
-        return Models(default, tuple(_model_line(state, default) for state in await self._registry.list()))
+        return ModelsOut(default, tuple(_model_line(state, default) for state in await self._registry.list()))
 
     async def test_model(self, call: ApiCall[Nothing, TestModel]) -> ModelTrial:
         trial = await self._registry.test(call.body.name)

@@ -13,7 +13,7 @@ from everturn.domain.model_errors import ModelTrouble
 from everturn.domain.runtime import Runtime
 from everturn.web.access.identity import Scope
 from everturn.web.http import problems
-from everturn.web.http.idempotency import Answers, digest_of
+from everturn.web.http.idempotency import FirstAnswers, digest_of
 from everturn.web.http.problems import BadRequest
 from everturn.web.http.routing import Answer, AnyEndpoint, ApiCall, ClientGone, Endpoint, Nothing, key_from
 from everturn.web.openai import chat_wire as wire
@@ -48,7 +48,7 @@ class OpenAiApi:
         self,
         completions: Completions,
         models: BareModels,
-        answers: Answers,
+        answers: FirstAnswers,
         streams: Streams,
         runtime: Runtime,
         *,
@@ -296,7 +296,7 @@ class _Reply:
             object="chat.completion",
             created=self._created,
             model=self._request.model,
-            choices=(wire.Choice(0, message, self._end.finish),),
+            choices=(wire.ChatChoice(0, message, self._end.finish),),
             usage=wire.usage_out(self._end.usage),
         )
         if self._keep is not None:

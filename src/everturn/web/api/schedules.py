@@ -115,7 +115,7 @@ class PreviewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timezone: _Zone | None = None
 
 
-class ListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SchedulesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=200)] = 100
     cursor: _ScheduleId | None = None
 
@@ -127,7 +127,7 @@ class SentenceToRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timezone: _Zone | None = None
 
 
-class HistoryQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class OccurrencesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``before``: only what was due before this time."""
 
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
@@ -153,7 +153,7 @@ class SchedulesApi:
                 run=self.schedules,
                 summary="The schedules, oldest first, each with what became of its last times.",
                 tag=tag,
-                query=ListQuery,
+                query=SchedulesQuery,
                 answer=ScheduleList,
             ),
             Endpoint(
@@ -245,13 +245,13 @@ class SchedulesApi:
                 run=self.occurrences,
                 summary="What became of its times, newest first.",
                 tag=tag,
-                query=HistoryQuery,
+                query=OccurrencesQuery,
                 answer=Occurrences,
                 errors=(e.NotFound,),
             ),
         ]
 
-    async def schedules(self, call: ApiCall[ListQuery, Nothing]) -> ScheduleList:
+    async def schedules(self, call: ApiCall[SchedulesQuery, Nothing]) -> ScheduleList:
         query = call.query
         page = await self._schedules.list(call.owner, limit=query.limit, after=query.cursor or "")
         items = [await self._view(schedule) for schedule in page.items]
@@ -305,7 +305,7 @@ class SchedulesApi:
     async def run(self, call: ApiCall[Nothing, Nothing]) -> Occurrence:
         return await self._engine.run_schedule(call.owner, call.path["schedule"])
 
-    async def occurrences(self, call: ApiCall[HistoryQuery, Nothing]) -> Occurrences:
+    async def occurrences(self, call: ApiCall[OccurrencesQuery, Nothing]) -> Occurrences:
         query, schedule_id = call.query, call.path["schedule"]
         found = await self._schedules.occurrences(
             call.owner, schedule_id, limit=query.limit, before=query.before

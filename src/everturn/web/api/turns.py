@@ -56,7 +56,7 @@ class AnswerQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answer: Annotated[str, Meta(min_length=1, max_length=100_000)]
 
 
-class Asks(msgspec.Struct, frozen=True):
+class AsksOut(msgspec.Struct, frozen=True):
     items: tuple[Ask, ...]
 
 
@@ -195,7 +195,7 @@ class TurnsApi:
                 summary="All open approvals and questions.",
                 tag=tag,
                 query=AsksQuery,
-                answer=Asks,
+                answer=AsksOut,
             ),
             Endpoint(
                 method="POST",
@@ -287,8 +287,8 @@ class TurnsApi:
 
     # --- approvals and questions ---------------------------------------------------------------------
 
-    async def asks(self, call: ApiCall[AsksQuery, Nothing]) -> Asks:
-        return Asks(tuple(await self._store.asks.open(call.owner, call.query.session)))
+    async def asks(self, call: ApiCall[AsksQuery, Nothing]) -> AsksOut:
+        return AsksOut(tuple(await self._store.asks.open(call.owner, call.query.session)))
 
     async def decide(self, call: ApiCall[Nothing, Decide]) -> Ask:
         ask = await self._store.asks.get(call.owner, call.path["ask"])

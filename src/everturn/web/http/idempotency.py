@@ -24,7 +24,7 @@ def digest_of(body: object) -> str:
     return hashlib.sha256(msgspec.json.encode(body, order="deterministic")).hexdigest()
 
 
-class Answers:
+class FirstAnswers:
     """Two requests with one key at once: the second waits for the first one's answer."""
 
     def __init__(self, records: Records, clock: Clock) -> None:

@@ -130,7 +130,7 @@ class MessageOut(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_calls: tuple[ToolCallOut, ...] | None = None
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ChatChoice(msgspec.Struct, frozen=True):
     index: int
     message: MessageOut
     finish_reason: str
@@ -153,7 +153,7 @@ class Completion(msgspec.Struct, frozen=True):
     object: str
     created: int
     model: str
-    choices: tuple[Choice, ...]
+    choices: tuple[ChatChoice, ...]
     usage: UsageOut
 
 

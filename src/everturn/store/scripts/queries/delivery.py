@@ -161,7 +161,7 @@ class LeaseColumns(Columns, frozen=True):
         return self.epoch < 0
 
 
-class OwedColumns(ChatColumns, frozen=True):
+class OwedReplyColumns(ChatColumns, frozen=True):
     outbox_id: str
     outbox_no: int
 
@@ -192,7 +192,7 @@ OUTBOX_RECORD: SelectValue[[str, int], int] = SelectValue("outbox_record")
 REPLIES_DUE: Select[[str, int], DueColumns] = Select("replies_due", DueColumns)
 REPLIES_UNDERWAY: Select[[str, int], UnderwayColumns] = Select("replies_underway", UnderwayColumns)
 LIVE_PART: Select[[int, str], LivePart] = Select("live_part", LivePart)
-REPLIES_OWED: Select[[str], OwedColumns] = Select("replies_owed", OwedColumns)
+REPLIES_OWED: Select[[str], OwedReplyColumns] = Select("replies_owed", OwedReplyColumns)
 ASKS_DUE: Select[[str, int], AskDueColumns] = Select("asks_due", AskDueColumns)
 ANSWERS_DUE: Select[[str, int], AnswerDueColumns] = Select("answers_due", AnswerDueColumns)
 PARTS_OF_KEY: Select[[int, str], PartColumns] = Select("parts_of_key", PartColumns)
