@@ -36,6 +36,11 @@ const english = {
   keyboardMap: "Keyboard shortcuts",
   settings: "Settings",
   working: "working",
+  jobs: "Jobs",
+  jobCount: (count: number) => (count === 1 ? "1 job" : `${count} jobs`),
+  jobsRunning: (count: number) => `Jobs: ${count} running`,
+  showJobs: "Show jobs",
+  showJobsShort: "Show",
   unread: "unread",
   failedMark: "failed",
   // a session that is also a chat on a messaging platform
@@ -116,7 +121,7 @@ const english = {
   moreLines: (count: number) => `${count} more lines`,
   tools: {
     run: "Ran",
-    start: "Started",
+    start: "Started a job",
     read: "Read",
     write: "Wrote",
     edit: "Edited",
@@ -132,7 +137,7 @@ const english = {
   } as Record<string, string>,
   toolsNow: {
     run: "Running",
-    start: "Starting",
+    start: "Starting a job",
     read: "Reading",
     write: "Writing",
     edit: "Editing",

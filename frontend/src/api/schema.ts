@@ -592,6 +592,10 @@ export interface components {
          * @enum {unknown}
          */
         JobState: "ended" | "lost" | "running" | "stopped" | "unreachable";
+        /** JobsOut */
+        JobsOut: {
+            items: components["schemas"]["ShownJob"][];
+        };
         /** KeptFile */
         KeptFile: {
             path: string;
@@ -768,6 +772,13 @@ export interface components {
          * @enum {unknown}
          */
         Outcome: "cancelled" | "denied" | "error" | "ok" | "unknown";
+        /** OutputOut */
+        OutputOut: {
+            start: number;
+            end: number;
+            total: number;
+            text: string;
+        };
         /** OwedSession */
         OwedSession: {
             session_id: string;

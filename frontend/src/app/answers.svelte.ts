@@ -11,6 +11,8 @@ export class Answers {
   answering = $state.raw<ReadonlySet<string>>(new Set());
   /** Asks whose text was not read to its end yet, and how to bring the end on the screen. */
   readonly unread = new Map<string, () => void>();
+  /** Asks that the user leaves to time: what they wait for comes by itself. */
+  left = $state.raw<ReadonlySet<string>>(new Set());
   /** The call that is being changed before it is allowed, as it is typed so far. */
   changing = $state.raw<{ ask: string; fields: Field[]; problem: string } | null>(null);
 

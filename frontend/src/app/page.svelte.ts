@@ -7,6 +7,7 @@ import { answerOf, textOf } from "../state/items";
 import { needsYou, titleOf } from "../state/list";
 import { words } from "../words";
 import { Connection } from "./connection.svelte";
+import { Jobs } from "./jobs.svelte";
 import { ModelList } from "./models.svelte";
 import { Moves } from "./moves.svelte";
 import { OpenSession, type News } from "./open-session.svelte";
@@ -35,6 +36,7 @@ export class Page {
   readonly toasts = new Toasts();
   readonly models: ModelList;
   readonly sessions: Sessions;
+  readonly jobs: Jobs;
   readonly connection: Connection;
   readonly post: Post;
   readonly moves = new Moves();
@@ -68,6 +70,7 @@ export class Page {
     this.api = new Api(root);
     this.models = new ModelList(this.api, complain);
     this.sessions = new Sessions(this.api, complain, () => this.setTitle());
+    this.jobs = new Jobs(this.api, complain);
     this.post = new Post(
       this.api,
       new Disk(),
@@ -96,12 +99,14 @@ export class Page {
     if (code) await this.connection.enter(code).catch(() => undefined);
     void this.post.sender.restore();
     await Promise.all([this.sessions.read(), this.models.read()]);
+    void this.jobs.read();
   }
 
   private async catchUp(): Promise<void> {
     await this.post.sender.retryAll();
     if (this.opened && this.opened.status !== "ready") void this.opened.load();
     if (!this.sessions.isRead) void this.sessions.read();
+    this.jobs.look();
   }
 
   private async readAll(): Promise<void> {
@@ -114,6 +119,8 @@ export class Page {
 
   private listChanged(events: ListEvent[]): void {
     for (const row of this.sessions.hear(events)) this.notify(row);
+    // Jobs start and end in sessions.
+    if (this.jobs.isRead) this.jobs.look();
     for (const event of events) {
       if (event.kind === "sessions.snapshot" || event.kind.startsWith("store.")) this.storeChanged(event.trouble ?? null);
       if (event.kind === "session.deleted" && event.session_id) this.sessionDeleted(event.session_id);
@@ -184,7 +191,7 @@ export class Page {
   }
 
   private setTitle(): void {
-    const name = this.route.at === "settings" ? words.settings : (this.session && titleOf(this.session)) || words.appName;
+    const name = this.route.at === "settings" ? words.settings : this.route.at === "jobs" ? words.jobs : (this.session && titleOf(this.session)) || words.appName;
     const waiting = this.sessions.rows.filter((row) => needsYou(row) || row.is_unread).length;
     document.title = waiting ? `(${waiting}) ${name}` : name;
   }

@@ -1,5 +1,7 @@
 import { readText, writeText } from "../keep/disk";
 
+/** The tabs of the panel. */
+export type PanelTab = "turn" | "files" | "jobs";
 export type Theme = "system" | "light" | "dark";
 
 const sideMin = 220;
@@ -11,7 +13,7 @@ export class Prefs {
   size = $state<"normal" | "large">("normal");
   isSideOpen = $state(true);
   isPanelOpen = $state(false);
-  panelTab = $state<"turn" | "files">("turn");
+  panelTab = $state<PanelTab>("turn");
   sideWidth = $state(264);
   notifies = $state(false);
   private readonly dark = matchMedia("(prefers-color-scheme: dark)");
@@ -23,7 +25,7 @@ export class Prefs {
     this.isSideOpen = readText("everturn.side") !== "closed";
     const panel = readText("everturn.panel");
     this.isPanelOpen = panel !== null && innerWidth > 1180;
-    if (panel === "files") this.panelTab = panel;
+    if (panel === "files" || panel === "jobs") this.panelTab = panel;
     this.notifies = readText("everturn.notify") === "on";
     const width = Number(readText("everturn.side-width"));
     if (width) this.sideWidth = clamp(width);
@@ -45,10 +47,10 @@ export class Prefs {
     this.isSideOpen = !this.isSideOpen;
     writeText("everturn.side", this.isSideOpen ? null : "closed");
   }
-  setPanel(isOpen: boolean, tab: "turn" | "files" = this.panelTab): void {
+  setPanel(isOpen: boolean, tab: PanelTab = this.panelTab): void {
     this.isPanelOpen = isOpen;
     this.panelTab = tab;
-    writeText("everturn.panel", isOpen ? (tab === "files" ? tab : "open") : null);
+    writeText("everturn.panel", isOpen ? (tab === "turn" ? "open" : tab) : null);
   }
   setSideWidth(width: number): void {
     this.sideWidth = clamp(width);

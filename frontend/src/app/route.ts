@@ -3,6 +3,7 @@
 export type Route =
   | { at: "new" }
   | { at: "session"; id: string; message?: string }
+  | { at: "jobs"; id?: string }
   | { at: "settings"; section: string };
 
 export function readRoute(hash: string): Route {
@@ -10,6 +11,7 @@ export function readRoute(hash: string): Route {
   if (parts[0] === "s" && parts[1]) {
     return parts[2] ? { at: "session", id: parts[1], message: parts[2] } : { at: "session", id: parts[1] };
   }
+  if (parts[0] === "jobs") return parts[1] ? { at: "jobs", id: parts[1] } : { at: "jobs" };
   if (parts[0] === "settings") return { at: "settings", section: parts[1] || "models" };
   return { at: "new" };
 }
@@ -23,6 +25,7 @@ export function takeCode(): string | null {
 
 export function writeRoute(route: Route): string {
   if (route.at === "session") return route.message ? `#/s/${route.id}/${route.message}` : `#/s/${route.id}`;
+  if (route.at === "jobs") return route.id ? `#/jobs/${route.id}` : "#/jobs";
   if (route.at === "settings") return `#/settings/${route.section}`;
   return "#/";
 }

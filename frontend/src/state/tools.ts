@@ -36,6 +36,11 @@ export function verbOf(call: Pick<CallItem, "name" | "arguments">): string {
   return verb === "run" && argumentsOf(call.arguments).background === true ? "start" : verb;
 }
 
+/** The sign of a call; a job has its own. */
+export function iconOf(call: Pick<CallItem, "name" | "arguments">): IconName {
+  return verbOf(call) === "start" ? "activity" : lookOf(call.name).icon;
+}
+
 export function argumentsOf(text: string): Record<string, unknown> {
   try {
     const value: unknown = JSON.parse(text);

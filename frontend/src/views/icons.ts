@@ -59,6 +59,8 @@ import send from "lucide-static/icons/send.svg?raw";
 import settings from "lucide-static/icons/settings.svg?raw";
 import shield from "lucide-static/icons/shield.svg?raw";
 import sparkles from "lucide-static/icons/sparkles.svg?raw";
+import split from "lucide-static/icons/split.svg?raw";
+import wallet from "lucide-static/icons/wallet.svg?raw";
 import square from "lucide-static/icons/square.svg?raw";
 import squarePen from "lucide-static/icons/square-pen.svg?raw";
 import sun from "lucide-static/icons/sun.svg?raw";
@@ -135,6 +137,8 @@ const files = {
   "settings": settings,
   "shield": shield,
   "sparkles": sparkles,
+  "split": split,
+  "wallet": wallet,
   "square": square,
   "square-pen": squarePen,
   "sun": sun,

@@ -34,6 +34,8 @@ export class Parts {
   readonly folders = new Part(() => import("./FolderPicker.svelte"));
   readonly moveSheet = new Part(() => import("./MoveSheet.svelte"));
   readonly panel = new Part(() => import("./Panel.svelte"));
+  readonly jobs = new Part(() => import("./jobs/JobsView.svelte"));
+  readonly jobLine = new Part(() => import("./jobs/JobLine.svelte"));
   readonly settings = new Part(() => import("./settings/Settings.svelte"));
 
   /** Load every part before it is wanted: the server may be away by then. */

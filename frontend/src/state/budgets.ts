@@ -1,0 +1,65 @@
+/** Budgets as bars and words. */
+
+import type { Budget, Usage } from "../api/types";
+import { count, money } from "../text/format";
+
+export type Unit = Budget["unit"];
+
+export function amountText(unit: Unit, amount: number): string {
+  if (unit === "tokens") return count(amount);
+  return amount >= 0.01 || amount === 0 ? `$${amount.toFixed(2)}` : money(amount);
+}
+
+/** What a bar shows, in percent of the limit. Spent comes first: what is beyond the limit has no room. */
+export interface BudgetBar {
+  limit: number;
+  left: number;
+  spentShare: number;
+  reservedShare: number;
+}
+
+export function barOf(budget: Pick<Budget, "amount" | "extra" | "spent" | "reserved">): BudgetBar {
+  const limit = budget.amount + budget.extra;
+  const share = (amount: number) => (limit > 0 ? Math.min(100, (100 * amount) / limit) : amount > 0 ? 100 : 0);
+  const spentShare = share(budget.spent);
+  return {
+    limit,
+    left: Math.max(0, limit - budget.spent - budget.reserved),
+    spentShare,
+    reservedShare: Math.min(100 - spentShare, share(budget.reserved)),
+  };
+}
+
+const order = ["session", "day", "month"];
+
+/** The budgets that bound a turn of this session, the narrowest first. */
+export function boundingSession(budgets: readonly Budget[], session: string): Budget[] {
+  return budgets
+    .filter((budget) => budget.scope === "day" || budget.scope === "month" || (budget.scope === "session" && budget.subject === session))
+    .sort((left, right) => order.indexOf(left.scope) - order.indexOf(right.scope));
+}
+
+/** What a turn has used in this unit; null: its price is not known. */
+export function usedOf(usage: Usage, unit: Unit): number | null {
+  if (unit === "usd") return usage.cost_usd ?? null;
+  return (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0);
+}
+
+/** The month of a period, in the time zone that the budget counts in: "November". */
+export function monthOf(at: number, zone: string): string {
+  return format(at, zone, { month: "long" });
+}
+
+/** The day on which a period turns over: "1 December". */
+export function dayOf(at: number, zone: string): string {
+  return format(at, zone, { day: "numeric", month: "long" });
+}
+
+function format(at: number, zone: string, options: Intl.DateTimeFormatOptions): string {
+  try {
+    return new Intl.DateTimeFormat("en-GB", { ...options, timeZone: zone }).format(at);
+  } catch {
+    // A time zone that this browser does not know.
+    return new Intl.DateTimeFormat("en-GB", options).format(at);
+  }
+}

@@ -1,0 +1,110 @@
+"""Jobs and budgets in a real browser: what runs, what it prints, what may be spent, and what waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.acceptance.looking import serious
+from tests.acceptance.paging import PAGE, Tool, open_house, say
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.usefixtures("chromium"),
+    pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
+]
+# The job goes on when the file "more" is there, and ends with "last": the test decides when.
+WATCHER = (
+    "echo Local: http://localhost:5173/; echo 10%; "
+    "while [ ! -e more ]; do sleep 0.1; done; echo 60%; while [ ! -e last ]; do sleep 0.1; done; exit 3"
+)
+
+
+def background(command: str) -> Tool:
+    return Tool("terminal", {"command": command, "background": True, "when_ended": "tell"})
+
+
+async def test_a_job_is_watched_across_a_kill_changed_and_stopped(data_dir: Path) -> None:
+    (data_dir / "config.toml").write_text('[sandbox]\nmode = "off"\n[policy]\nmode = "off"\n')
+    async with open_house(data_dir) as house:
+        house.provider.on("watch", [background(WATCHER), background("sleep 600")], ["Both run."])
+        page = await house.open()
+        await say(page, "watch the tests")
+        for _ in range(2):
+            await page.get_by_role("button", name="Allow once").click()
+        await expect(page.locator("[data-composer]")).to_be_visible()
+        line = page.locator(".jline")
+        await expect(line).to_contain_text("2 jobs")
+        await expect(line).to_contain_text("10\u00a0%")
+        await expect(page.locator(".turn")).to_contain_text("Started a job")
+
+        await page.get_by_role("link", name="Jobs: 2 running").click()
+        await page.locator("[data-job]", has_text="localhost").click()
+        detail = page.locator("article.jdet")
+        await expect(detail).to_contain_text("It started a server at http://localhost:5173/.")
+        await detail.get_by_role("radio", name="Only record").click()
+        await expect(detail.get_by_role("radio", name="Only record")).to_be_checked()
+        assert await serious(page) == []
+
+        # The job goes on while no server runs; the page finds it again.
+        await house.kill()
+        workspace = next((data_dir / "workspaces").rglob("*.txt"), None) or next(
+            path for path in (data_dir / "workspaces").iterdir()
+        )
+        (workspace / "more").touch()
+        await house.start()
+        await expect(detail.locator("pre")).to_contain_text("60%")
+        (workspace / "last").touch()
+        await expect(detail).to_contain_text("exit 3")
+        row = page.locator("[data-job]", has_text="localhost")
+        await expect(row).to_contain_text("recorded")
+
+        await page.locator("[data-job]", has_text="sleep 600").click()
+        await detail.get_by_role("button", name="Stop", exact=True).click()
+        await detail.get_by_role("button", name="Keep running").click()
+        await detail.get_by_role("button", name="Stop", exact=True).click()
+        await detail.get_by_role("button", name="Stop it").click()
+        await expect(detail).to_contain_text("Stopped")
+        await expect(page.get_by_role("link", name="Jobs: 1 running")).to_have_count(0)
+        await page.go_back()
+        await expect(line).to_have_count(0)
+        assert house.complaints == []
+
+
+async def test_a_budget_is_set_reached_and_raised(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open("#/settings/budgets")
+        await page.get_by_role("button", name="Add a budget").click()
+        await page.get_by_label("Amount", exact=True).fill("much")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("alert")).to_contain_text("Enter an amount")
+        await page.get_by_label("Amount", exact=True).fill("2000")
+        await page.get_by_label("Unit").select_option("tokens")
+        await page.get_by_label("Time zone").select_option("Europe/Brussels")
+        await page.get_by_role("button", name="Save").click()
+        row = page.get_by_role("region", name="Each day")
+        await expect(row).to_contain_text("limit 2k tokens")
+        assert await serious(page) == []
+
+        await page.goto(house.url)
+        await say(page, "How is the weather?")
+        card = page.locator("[data-ask]")
+        await expect(card).to_contain_text("Today's budget is used up.")
+        assert await serious(page) == []
+        await card.get_by_role("button", name="Wait until midnight").click()
+        await expect(card).to_contain_text("Goes on by itself at midnight.")
+        await page.goto(f"{house.url}#/settings/budgets")
+        await expect(row).to_contain_text("1 answer waits")
+        await row.get_by_label("Amount for Each day").fill("90000")
+        await page.keyboard.press("Enter")
+        await expect(row).to_contain_text("limit 90k tokens")
+        await page.go_back()
+        await expect(page.locator(".turn")).to_contain_text("You said: How is the weather?")
+        await page.keyboard.press("Control+.")
+        await expect(page.locator(".panel")).to_contain_text("today, all sessions")
+        await page.goto(f"{house.url}#/settings/budgets")
+        await page.get_by_label("Remove Each day").click()
+        await expect(page.locator(".pane")).to_contain_text("No budget is set.")
+        assert house.complaints == []
