@@ -38,7 +38,7 @@ const english = {
   working: "working",
   jobs: "Jobs",
   jobCount: (count: number) => (count === 1 ? "1 job" : `${count} jobs`),
-  jobsRunning: (count: number) => `Jobs: ${count} running`,
+  jobsRunning: (count: number) => (count === 1 ? "1 job running" : `${count} jobs running`),
   showJobs: "Show jobs",
   showJobsShort: "Show",
   unread: "unread",
