@@ -28,7 +28,7 @@ class Watch:
         self._workspace = Path(spec["workspace"])
         self._mark = spec["mark"]
         self._limits = ProcessLimits(*spec["limits"])
-        self._free = disk_of(self._workspace).free
+        self._disk = disk_of(self._workspace)  # when it started
         self._group = _group_of(spec["groups"])
         self._guard = read_guard(Path(folder))
 
@@ -45,7 +45,7 @@ class Watch:
         used = known_usage(processes, self._limits, group.is_out_of_memory if group else None)
         if used is None:
             used = usage_of(self._first, processes, self._limits)
-        used = msgspec.structs.replace(used, disk=disk_of(self._workspace, self._free))
+        used = msgspec.structs.replace(used, disk=disk_of(self._workspace, self._disk))
         return self._limits.breach(used) or self._forbidden_change()
 
     def finish(self) -> tuple[str, list[str]]:

@@ -18,6 +18,8 @@ import msgspec
 _MIB = 1024 * 1024
 _MEMORY_MIB_MAX = 4096  # where nothing is configured
 _DISK_TAKEN_MIB = 64  # a command that takes less did not fill the disk
+_FILES_TAKEN = 4096  # nor one that makes fewer files
+_FILES_FREE = 100_000  # what a command must leave to others; on small disks a twentieth
 _DISK_MIB_PER_S = 8192  # no command writes faster
 _LOOK_EVERY_S = 0.1  # a fork bomb makes a few hundred processes in that time
 _DISK_LOOK_EVERY_S = 0.005  # at the most often
@@ -74,6 +76,11 @@ class ProcessLimits(msgspec.Struct, frozen=True):
         return self.disk_breach(used.disk)
 
     def disk_breach(self, disk: DiskUsage | None) -> str:
+        if disk and disk.files_taken > _FILES_TAKEN and disk.files_free < _files_free(disk):
+            return (
+                f"it made {disk.files_taken} files on a disk that has room for only {disk.files_free} more. "
+                "They are still there"
+            )
         if disk and disk.taken > _DISK_TAKEN_MIB * _MIB and disk.free < self._disk_free(disk):
             return (
                 f"it took {disk.taken // _MIB} MiB of the disk, where only {disk.free // _MIB} MiB are free "
@@ -108,11 +115,17 @@ class ProcessLimits(msgspec.Struct, frozen=True):
 
 
 class DiskUsage(msgspec.Struct, frozen=True):
-    """The disk of the workspace, in bytes. ``taken``: how much less is free than when the command started."""
+    """The disk of the workspace, in bytes. ``taken``: how much less is free than when the command started.
+
+    ``files_size`` is how many files it can hold; 0 where the file system has no such number.
+    """
 
     free: int
     taken: int
     size: int
+    files_free: int = 0
+    files_taken: int = 0
+    files_size: int = 0
 
 
 class ResourceUsage(msgspec.Struct, frozen=True):
@@ -122,10 +135,21 @@ class ResourceUsage(msgspec.Struct, frozen=True):
     disk: DiskUsage | None = None
 
 
-def disk_of(folder: Path, free_before: int | None = None) -> DiskUsage:
+def disk_of(folder: Path, before: DiskUsage | None = None) -> DiskUsage:
     found = os.statvfs(folder)
-    free = found.f_bavail * found.f_frsize
-    return DiskUsage(free, 0 if free_before is None else free_before - free, found.f_blocks * found.f_frsize)
+    free, files_free = found.f_bavail * found.f_frsize, found.f_favail
+    return DiskUsage(
+        free,
+        before.free - free if before else 0,
+        found.f_blocks * found.f_frsize,
+        files_free,
+        before.files_free - files_free if before else 0,
+        found.f_files,
+    )
+
+
+def _files_free(disk: DiskUsage) -> int:
+    return min(_FILES_FREE, disk.files_size // 20)
 
 
 def processes_in(pid: int) -> list[str]:

@@ -152,6 +152,9 @@ async def test_without_a_group_files_in_tmp_count_and_memfd_is_refused(
     assert "memory" in kit.toolbox.sandbox_state().detail
     text, _, _ = await run(tmp_path, "python", code="import os; os.memfd_create('x')")
     assert "Function not implemented" in text
+    code = "import ctypes; print('made', ctypes.CDLL(None).shmget(0, 100 << 20, 0o1600))"
+    text, _, _ = await run(tmp_path, "python", code=code)
+    assert text == "made -1"
 
 
 async def test_a_file_does_not_grow_beyond_its_limit(tmp_path: Path) -> None:
@@ -191,6 +194,19 @@ def test_a_command_is_ended_only_for_a_disk_that_it_filled_itself() -> None:
     assert limits.breach(ResourceUsage(disk=innocent)) == ""
     small = DiskUsage(free=500 * mib, taken=300 * mib, size=2000 * mib)  # of which a twentieth is enough
     assert limits.breach(ResourceUsage(disk=small)) == ""
+
+
+def test_a_command_is_ended_for_a_disk_on_which_it_made_too_many_files() -> None:
+    limits = ProcessLimits()
+
+    def breach(free: int, taken: int, size: int) -> str:
+        return limits.breach(ResourceUsage(disk=DiskUsage(10**12, 0, 10**13, free, taken, size)))
+
+    assert "made 50000 files" in breach(99_999, 50_000, 10**8)
+    assert breach(100_000, 50_000, 10**8) == ""
+    assert breach(99_999, 1000, 10**8) == ""  # others made them
+    assert breach(5000, 50_000, 100_000) == ""  # a twentieth of a small disk is enough
+    assert breach(0, 0, 0) == ""  # a file system without such a number
 
 
 def test_the_less_of_the_disk_is_left_the_sooner_it_is_looked_at_again() -> None:

@@ -11,12 +11,12 @@ ALLOWED = 0x7FFF0000
 
 
 def _answer(
-    name: str, number: int, *arguments: int, architecture: int | None = None, memfd: bool = True
+    name: str, number: int, *arguments: int, architecture: int | None = None, counts_memory: bool = True
 ) -> int:
     """What the kernel would do: 0 to allow, else the error. Runs the program as the kernel runs it."""
     numbers = machine(name)
     assert numbers is not None
-    steps = list(struct.iter_unpack("=HBBI", program(numbers, has_memfd=memfd)))
+    steps = list(struct.iter_unpack("=HBBI", program(numbers, counts_memory=counts_memory)))
     values = (*arguments, *(0,) * (6 - len(arguments)))
     data = struct.pack("<IIQ6Q", number, architecture or numbers.architecture, 0, *values)
     loaded = position = 0
@@ -77,8 +77,15 @@ def test_calls_of_another_kind_of_machine_are_refused() -> None:
 
 
 def test_files_in_memory_are_refused_where_nothing_counts_them() -> None:
-    assert _answer("x86_64", 319, memfd=True) == 0
-    assert _answer("x86_64", 319, memfd=False) == errno.ENOSYS
+    assert _answer("x86_64", 319, counts_memory=True) == 0
+    assert _answer("x86_64", 319, counts_memory=False) == errno.ENOSYS
+
+    for name, shmget, msgget in (("x86_64", 29, 68), ("aarch64", 194, 186)):
+        assert _answer(name, shmget, 0, 1 << 40) == _answer(name, msgget) == 0
+        assert _answer(name, shmget, 0, 4096, counts_memory=False) == 0
+        assert _answer(name, shmget, 0, 4097, counts_memory=False) == errno.ENOSPC
+        assert _answer(name, shmget, 0, 1 << 40, counts_memory=False) == errno.ENOSPC
+        assert _answer(name, msgget, counts_memory=False) == errno.ENOSYS
 
 
 def test_a_machine_whose_numbers_are_unknown_has_no_filter() -> None:

@@ -56,7 +56,7 @@ class Child:
         self.guard = guard
         self._covered = sockets or {}  # by path, with their versions
         self.set_aside: list[str] = []  # what it made and nothing must run; known when it has ended
-        self._free = disk_of(workspace).free if workspace else 0  # when it started
+        self._disk = disk_of(workspace) if workspace else None  # when it started
         self.is_out_of_memory = False  # known when it has ended
         self.group: Group | None = None  # that holds its memory and the number of its processes
 
@@ -80,7 +80,7 @@ class Child:
 
     def disk(self) -> DiskUsage | None:
         """The disk of its workspace. None outside a sandbox."""
-        return disk_of(self._workspace, self._free) if self._workspace else None
+        return disk_of(self._workspace, self._disk) if self._workspace else None
 
     def uncovered(self, sockets: Mapping[str, str]) -> list[str]:
         """Which of these it can connect to, because they were made after its start."""

@@ -301,7 +301,7 @@ class Sandbox:
             for fd in passed.values():
                 stack.callback(os.close, fd)
             if self._numbers is not None:
-                rules = seccomp.program(self._numbers, has_memfd=self._holds("memory"))
+                rules = seccomp.program(self._numbers, counts_memory=self._holds("memory"))
                 passed["--seccomp"] = _memory_file("filter", rules, stack)
             sources = Sources(self._mounts(view, stack))
             options = bubblewrap.options_of(self._level, view, sources, kept, self.home)

@@ -30,6 +30,8 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 # before the disk is looked at again. Where it is refused programs write, which is slow enough to be stopped.
 _TAKES_NO_BLOCKS = 0x2A
 _RESERVATIONS = (0x40305828, 0x4030582A, 0x40305839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE
+# Bytes of a System V segment: what PostgreSQL needs for its lock. All 4096 segments are 16 MiB.
+_SHARED_SEGMENT = 4096
 # AF_UNSPEC, AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. A network namespace does not contain AF_VSOCK.
 _FAMILIES = (0, 1, 2, 10, 16)
 # PER_LINUX, UNAME26, ADDR_NO_RANDOMIZE (debuggers), and the query of the current value.
@@ -72,6 +74,8 @@ class CallNumbers(msgspec.Struct, frozen=True):
     sockets: tuple[int, int]
     personality: int
     memfd_create: int
+    shmget: int
+    msgget: int
     keyctl: int
 
 
@@ -112,6 +116,8 @@ _MACHINES = {
         sockets=(41, 53),
         personality=135,
         memfd_create=319,
+        shmget=29,
+        msgget=68,
         keyctl=250,
     ),
     "aarch64": CallNumbers(
@@ -134,6 +140,8 @@ _MACHINES = {
         sockets=(198, 199),
         personality=92,
         memfd_create=279,
+        shmget=194,
+        msgget=186,
         keyctl=219,
     ),
 }
@@ -146,8 +154,8 @@ def machine(name: str | None = None) -> CallNumbers | None:
     return _MACHINES.get(name or platform.machine())
 
 
-def program(numbers: CallNumbers, *, has_memfd: bool) -> bytes:
-    """The filter. ``has_memfd``: allow files in memory, because a control group counts them."""
+def program(numbers: CallNumbers, *, counts_memory: bool) -> bytes:
+    """The filter. ``counts_memory``: a control group counts also memory that belongs to no process."""
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         # Other call interfaces of the same machine (32 bits on x86_64) use other numbers.
@@ -159,9 +167,12 @@ def program(numbers: CallNumbers, *, has_memfd: bool) -> bytes:
     ]
     for number in (*numbers.not_permitted, *_NOT_PERMITTED.values()):
         steps += [(_JUMP_EQUAL, 0, 1, number), _refusal(errno.EPERM)]
-    unknown = (*_NO_SUCH_CALL.values(), *(() if has_memfd else (numbers.memfd_create,)))
+    uncounted = () if counts_memory else (numbers.memfd_create, numbers.msgget)
+    unknown = (*_NO_SUCH_CALL.values(), *uncounted)
     for number in unknown:
         steps += [(_JUMP_EQUAL, 0, 1, number), _refusal(errno.ENOSYS)]
+    if not counts_memory:
+        steps += _if_larger(numbers.shmget, 1, _SHARED_SEGMENT, errno.ENOSPC)
     steps += _if_bits(numbers.clone, 0, _NAMESPACES)
     steps += _if_bits(numbers.unshare, 0, _NAMESPACES | _NEW_TIME)
     for number, mode in (*numbers.chmods, (_FCHMODAT2, 2)):
@@ -195,6 +206,13 @@ def _only(number: int, steps: Sequence[_Step]) -> list[_Step]:
 
 def _if_bits(number: int, position: int, bits: int) -> list[_Step]:
     return _only(number, [_argument(position), (_JUMP_BITS, 0, 1, bits), _refusal(errno.EPERM)])
+
+
+def _if_larger(number: int, position: int, most: int, error: int) -> list[_Step]:
+    """Refuse sizes (64 bits) above this."""
+    upper = (_LOAD, 0, 0, 20 + 8 * position)
+    larger = [(_JUMP_MORE, 0, 1, most), _refusal(error)]
+    return _only(number, [upper, (_JUMP_EQUAL, 1, 0, 0), _refusal(error), _argument(position), *larger])
 
 
 def _if_made_with(number: int, flags: int, mode: int) -> list[_Step]:
