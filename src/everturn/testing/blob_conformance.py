@@ -153,6 +153,17 @@ class BlobConformance:
         async with aclosing(blobs.read(blob.sha256)) as pieces:
             assert max([len(piece) async for piece in pieces]) <= 4 * MIB
 
+    async def test_small_blobs_are_read_together(self, blobs: Blobs, damage: Damage) -> None:
+        """From several packs, with gaps between them; what cannot be given is left out."""
+        data = [random_bytes(size, seed) for seed, size in enumerate((0, 1, 100_000, 200_000, MIB, MIB, LARGE))]
+        stored = await blobs.put_many(data[:4]) + await blobs.put_many(data[4:])
+        damaged = (await blobs.put_many([b"beside it", b"to be damaged"]))[1]
+        await damage(damaged, 3)
+        asked = [stored[number].sha256 for number in (6, 5, 3, 0, 1, 4)]
+        found = await blobs.read_small([*asked, damaged.sha256, blob_of(b"never stored").sha256])
+        assert found == {stored[number].sha256: data[number] for number in (0, 1, 3, 4, 5)}
+        assert await blobs.read_small([]) == {}
+
     async def test_a_reader_may_stop_early(self, blobs: Blobs) -> None:
         blob = await blobs.put(random_bytes(LARGE))
         async with aclosing(blobs.read(blob.sha256)) as pieces:

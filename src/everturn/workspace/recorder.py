@@ -197,7 +197,10 @@ class Recorder:
         steps = find_steps(self._blobs.load, copy, seen.tree, wanted)
         try:
             with open_listable(here.folder) as root:
-                restored = Restore(root, self._fetch, seen=seen, report=report).run(steps.changes)
+                restore = Restore(
+                    root, self._fetch, fetch_small=self._blobs.fetch_small, seen=seen, report=report
+                )
+                restored = restore.run(steps.changes)
         except OSError as error:
             raise _explain(error) from error
         kept = steps.kept | restored.kept

@@ -12,7 +12,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -27,9 +27,13 @@ from everturn.workspace.index import Folder, Stamp
 from everturn.workspace.scan import OPEN_FOLDER, join, open_file, stamp_of
 
 Fetch = Callable[[str], Iterable[bytes]]  # the bytes of a blob, in pieces
+# The bytes of those blobs that are small and whole; each of the others is fetched.
+FetchSmall = Callable[[Sequence[str]], Mapping[str, bytes]]
 Report = Callable[[int, int], None]  # called after each batch: files that are done, and how many there are
 _BATCH_FILES: Final = 2000  # written before one sync and the renames that follow it
 _BATCH_BYTES: Final = 64 << 20
+_TOGETHER_FILES: Final = 1000  # whose bytes are fetched together
+_TOGETHER_BYTES: Final = 8 << 20
 _PIECE: Final = 1 << 20
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -51,6 +55,7 @@ class Restore:
         root: int,
         fetch: Fetch,
         *,
+        fetch_small: FetchSmall = lambda hashes: {},
         seen: Folder | None = None,
         disk: DiskSync | None = None,
         report: Report | None = None,
@@ -58,6 +63,8 @@ class Restore:
         self._folders = _Folders(root)
         self._root = root
         self._fetch = fetch
+        self._fetch_small = fetch_small
+        self._at_hand: Mapping[str, bytes] = {}
         self._seen = {} if seen is None else dict(_stamps(seen))
         self._disk = disk or DiskSync()
         self._report = report
@@ -77,7 +84,7 @@ class Restore:
                     self._attempt(change, self._make_folder)
             files = [change for change in ordered if change.after and not _is_folder(change.after)]
             done = 0
-            for batch in _batches(files):
+            for batch in _batches(files, _BATCH_FILES, _BATCH_BYTES):
                 self._replace(batch)
                 done += len(batch)
                 if self._report is not None:
@@ -142,9 +149,12 @@ class Restore:
     def _replace(self, batch: Sequence[Change]) -> None:
         written: list[Change] = []
         try:
-            for change in batch:
-                written.append(change)
-                self._attempt(change, self._write)
+            for group in _batches(batch, _TOGETHER_FILES, _TOGETHER_BYTES):
+                self._at_hand = self._fetch_small([_entry(change.after).sha256 for change in group])
+                for change in group:
+                    written.append(change)
+                    self._attempt(change, self._write)
+            self._at_hand = {}
             # Before the renames: after a power cut no name may lead to a file that is half there.
             self._sync()  # guard: e02
             for change in written:
@@ -166,15 +176,19 @@ class Restore:
         with suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=folder)  # of a restore that was cut off
         if after.kind is Kind.LINK:
-            os.symlink(b"".join(self._fetch(after.sha256)), temporary, dir_fd=folder)
+            os.symlink(b"".join(self._pieces(after.sha256)), temporary, dir_fd=folder)
             return
         handle = os.open(temporary, _NEW, 0o600, dir_fd=folder)
         try:
-            for piece in self._fetch(after.sha256):
+            for piece in self._pieces(after.sha256):
                 _write_all(handle, piece)
             os.fchmod(handle, after.mode & MODE_BITS)
         finally:
             os.close(handle)
+
+    def _pieces(self, sha256: str) -> Iterable[bytes]:
+        data = self._at_hand.get(sha256)
+        return self._fetch(sha256) if data is None else (data,)
 
     def _rename(self, change: Change) -> None:
         folder, name = self._folders.open_parent(change.path)
@@ -312,15 +326,17 @@ def _entry(entry: Entry | None) -> Entry:
     return entry
 
 
-def _batches(changes: Sequence[Change]) -> Iterator[list[Change]]:
+def _batches(changes: Sequence[Change], files_max: int, bytes_max: int) -> Iterator[list[Change]]:
+    """In their order. A change of more bytes is alone."""
     batch: list[Change] = []
     size = 0
     for change in changes:
-        batch.append(change)
-        size += _entry(change.after).size
-        if len(batch) >= _BATCH_FILES or size >= _BATCH_BYTES:
+        more = _entry(change.after).size
+        if batch and (len(batch) >= files_max or size + more > bytes_max):
             yield batch
             batch, size = [], 0
+        batch.append(change)
+        size += more
     if batch:
         yield batch
 

@@ -29,6 +29,10 @@ class ThreadBlobs:
         # The empty one is never stored: it is the same everywhere.
         return Tree() if sha256 == EMPTY_TREE else decode_tree(b"".join(self.fetch(sha256)), sha256)
 
+    def fetch_small(self, hashes: Sequence[str]) -> dict[str, bytes]:
+        """See ``Blobs.read_small``."""
+        return anyio.from_thread.run(self._blobs.read_small, hashes)
+
     def fetch(self, sha256: str) -> Iterator[bytes]:
         """The bytes of a blob, in pieces."""
         stream = self._blobs.read(sha256)

@@ -23,6 +23,7 @@ from everturn.store.blobs.address import SCHEME, StorageKeys
 from everturn.store.blobs.collector import GRACE_MS, WAIT_MS, Collector, delete_hold, move_each, put_hold
 from everturn.store.blobs.packs import CHUNK_BYTES, PackGone, PackReader, PackWriter, in_thread
 from everturn.store.blobs.places import Places
+from everturn.store.blobs.small import read_small
 from everturn.store.blobs.sources import Digest, Loaded, checksum, load_group, open_source, read_chunk
 from everturn.store.scripts.queries.files import (
     BLOB_PLACE,
@@ -89,6 +90,9 @@ class StoredBlobs:
                         yield piece
                 except _Damaged as damage:
                     place = await self._find_again(sha256, place, damage)
+
+    async def read_small(self, hashes: Sequence[str]) -> dict[str, bytes]:
+        return await read_small(self._db, self._places, hashes)
 
     def add_roots(self, roots: Roots) -> None:
         self._roots.append(roots)

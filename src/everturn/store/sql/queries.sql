@@ -814,6 +814,10 @@ RETURNING sha256
 SELECT b.size, b.pack, p.place, p.path, b.start, b.checksums FROM blobs b JOIN packs p ON p.id = b.pack
 WHERE b.sha256 = $1
 
+-- name: blobs_places
+SELECT b.sha256, b.size, p.place, p.path, b.start FROM blobs b JOIN packs p ON p.id = b.pack
+WHERE b.sha256 {in_list:$1} AND b.size <= $2 ORDER BY p.place, p.path, b.start
+
 -- name: blob_put
 -- A row that is neither marked nor damaged has its bytes from another put, which was faster.
 INSERT INTO blobs (sha256, size, pack, start, checksums, touched_at) VALUES ($1, $2, $3, $4, $5, $6)

@@ -139,6 +139,14 @@ class BlobPlace(Columns, frozen=True):
     checksums: bytes | None
 
 
+class SmallBlob(Columns, frozen=True):
+    sha256: str
+    size: int
+    place: str
+    path: str
+    start: int
+
+
 class PackedBlob(Columns, frozen=True):
     sha256: str
     size: int
@@ -153,6 +161,7 @@ class PackColumns(Columns, frozen=True):
 
 BLOBS_FIND: Select[[str], FoundBlob] = Select("blobs_find", FoundBlob)  # a list in JSON
 BLOB_PLACE: Select[[str], BlobPlace] = Select("blob_place", BlobPlace)
+BLOBS_PLACES: Select[[str, int], SmallBlob] = Select("blobs_places", SmallBlob)  # a list in JSON
 BLOBS_IN_PACK: SelectValue[[str], int] = SelectValue("blobs_in_pack")
 BLOBS_OF_PACK: Select[[str], PackedBlob] = Select("blobs_of_pack", PackedBlob)
 BLOBS_TO_MARK: SelectValue[[str, int, int], str] = SelectValue("blobs_to_mark")
