@@ -42,6 +42,12 @@ describe("a conversation", () => {
     expect(noteRelease(resumed, released, 5).turns[0]!.releasedEpoch).toBeNull();
   });
 
+  it("knows when the files were restored, without reading the messages again", () => {
+    const start = open(session, page([message("trn_1", "hi")], [row("trn_1")]));
+    const now = apply(start, event(11, null, { kind: "files.restored", at: "trn_1", changes: [], changes_total: 0, kept: [] }));
+    expect([start.restoredAt, now.restoredAt, now.isStale]).toEqual([0, 11, false]);
+  });
+
   it("rebuilds an active turn from its events and ignores what came before", () => {
     const start = open(session, page([message("trn_1", "hi")], [row("trn_1", "running")], { position: 5, replay_from: 2 }));
     expect(start.position).toBe(2);

@@ -28,6 +28,7 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "turn.accepted": unchanged,
   "session.changed": unchanged,
   snapshot: unchanged,
+  "files.restored": unchanged,
   "reply.sent": unchanged,
   "reply.unknown": unchanged,
   "turn.started": (turn, _payload, at) => ({ ...turn, state: "running", startedAt: turn.startedAt ?? at }),
@@ -42,7 +43,6 @@ const handlers: { [K in Kind]: Handler<K> } = {
   "tool.output": toolOutput,
   "tool.finished": toolFinished,
   "files.changed": filesChanged,
-  "files.restored": unchanged,
   "files.moved": unchanged,
   // A job outlives its turn, so its events belong to none.
   "job.started": unchanged,
