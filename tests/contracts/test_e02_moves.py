@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -428,13 +428,17 @@ async def test_e02_a_full_disk_stops_out_loud_and_the_turn_can_be_resumed(
 
 def damage(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """From now on the stored bytes of this text cannot be read."""
-    lost, fetch = hash_bytes(text.encode()), ThreadBlobs.fetch
+    lost, fetch, fetch_small = hash_bytes(text.encode()), ThreadBlobs.fetch, ThreadBlobs.fetch_small
 
     def fetch_others(blobs: ThreadBlobs, sha256: str) -> Iterator[bytes]:
         if sha256 == lost:
             raise BlobMissing(lost)
         return fetch(blobs, sha256)
 
+    def fetch_small_others(blobs: ThreadBlobs, hashes: Sequence[str]) -> dict[str, bytes]:
+        return fetch_small(blobs, [sha256 for sha256 in hashes if sha256 != lost])
+
+    monkeypatch.setattr(ThreadBlobs, "fetch_small", fetch_small_others)
     monkeypatch.setattr(ThreadBlobs, "fetch", fetch_others)
 
 
@@ -498,3 +502,17 @@ async def test_e02_undo_and_redo_list_no_changes_from_outside(s: FileSessions) -
         Cause.CALL,
     ]
     assert [cause for cause, _ in await versions(s, session, "a (mine).txt")] == [Cause.RESTORED]
+
+
+async def test_e02_a_saved_file_that_an_undo_kept_is_no_new_version(s: FileSessions) -> None:
+    """The move back finds it in the folder once more, with the same bytes."""
+    session, engine = await s.h.new_session(), s.h.engine
+    await s.turn(session, a_txt="one")
+    await s.turn(session, a_txt="two")
+    put_files(s.folder(session), {"a.txt": "mine"})
+    await Recorder(s.h.store, s.home / "indexes", FilesSettings()).save(session, s.folder(session))
+    await engine.undo(OWNER, session.id, request(), FileChoices(None, {"a.txt": FilesChoice.KEEP}))
+    assert s.files(session) == {"a.txt": "mine"}
+    await engine.redo(OWNER, session.id, request())
+    causes = [cause for cause, _ in await versions(s, session, "a.txt")]
+    assert causes == [Cause.SAVED, Cause.CALL, Cause.CALL]

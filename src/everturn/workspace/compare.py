@@ -149,20 +149,21 @@ class Compare:
         Each is compared with what was there before it, and not with the one that was made before it: between
         the two an undo or a redo may have restored another version.
         """
-        found: list[FileVersion] = []
+        found: list[tuple[FileVersion, Entry | None]] = []
         async for made in checkpoints:
             if not _may_have(made, path):
                 continue
             older = await self._entry(made.before, path) if made.before else None
-            version = _version(made, path, older, await self._entry(made.tree, path))
+            entry = await self._entry(made.tree, path)
+            version = _version(made, path, older, entry)
             if version is None:
                 continue
-            if found and _is_repeated(found[-1], version):
-                found.pop()  # the same was found after each of several moves: it was there since the first
+            if found and _is_repeated(*found[-1], version, entry):
+                found.pop()  # it was there since the first: moves brought it back, or left it where it was
             elif len(found) >= VERSIONS_MAX:
-                return FileHistory(tuple(found), is_cut=True)
-            found.append(version)
-        return FileHistory(tuple(found))
+                return FileHistory(tuple(one for one, _ in found), is_cut=True)
+            found.append((version, entry))
+        return FileHistory(tuple(one for one, _ in found))
 
 
 def _version(made: Checkpoint, path: str, older: Entry | None, entry: Entry | None) -> FileVersion | None:
@@ -181,9 +182,11 @@ def _version(made: Checkpoint, path: str, older: Entry | None, entry: Entry | No
     return FileVersion(made.id, made.turn_id, cause, made.created_at, size, sha256, what)
 
 
-def _is_repeated(newer: FileVersion, older: FileVersion) -> bool:
-    is_same = (newer.cause, newer.what, newer.sha256) == (older.cause, older.what, older.sha256)
-    return is_same and older.cause in (Cause.FOUND, Cause.RESTORED)
+def _is_repeated(newer: FileVersion, entry: Entry | None, older: FileVersion, former: Entry | None) -> bool:
+    is_same = entry is former if entry is None else entry.is_same(former)
+    if newer.cause is Cause.RESTORED:
+        return is_same and (newer.cause, newer.what) == (older.cause, older.what)
+    return is_same and newer.cause is Cause.FOUND
 
 
 def _may_have(made: Checkpoint, path: str) -> bool:
