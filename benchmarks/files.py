@@ -1,114 +1,70 @@
 """What checkpoints cost: ``python -m benchmarks.files [--files 10000] [--quick]``.
 
-A folder of 10,000 files is scanned without a change, with one changed file, and restored. The floor is git in
-the same run, on a copy of the folder: ``git add -A && git write-tree`` with ``core.fsync=all``, and
-``git checkout``. Both write their objects with a sync; runs alternate, so that both see the same machine.
+A folder of 10,000 files is scanned without a change, with one changed file, and restored, with a store of
+SQLite. The floor is git in the same run, on a copy of the folder: ``git add -A && git write-tree`` with
+``core.fsync=all``, and ``git checkout``. Both write their objects with a sync; runs alternate, so that both
+see the same machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.printing import Report, median
-from everturn.domain.store_values import Submission
-from everturn.domain.trees import Tree, decode_tree
-from everturn.store import open_store
-from everturn.workspace import (
-    FilesSettings,
-    Folder,
-    IgnoreRules,
-    Limits,
-    Recorder,
-    Restore,
-    Scan,
-    load_index,
-    save_index,
-)
-from everturn.workspace.diff import diff
-from everturn.workspace.scan import Source
+from everturn.domain.store_values import Claim, Submission
+from everturn.domain.trees import EMPTY_TREE
+from everturn.domain.working_copies import WorkingCopy
+from everturn.store import Store, open_store
+from everturn.workspace import FilesSettings, Recorder
 
 OWNER = "local"
 SIZES = (200, 1000, 4000, 20_000)
+SETTLED_S = 0.05  # a file that was just written is read again by the next scan
 
 
-class Packs:
-    """Bytes in synced files, one for each call, found through a dict."""
+class Cost(NamedTuple):
+    """Milliseconds by the clock, and of this process and its children on a processor."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self._folder = folder
-        self._places: dict[str, tuple[Path, int, int]] = {}
-
-    def put(self, sources: Sequence[Source]) -> list[tuple[str, int]]:
-        pack = self._folder / str(len(list(self._folder.iterdir())))
-        found = []
-        with pack.open("wb") as file:
-            for source in sources:
-                data = source if isinstance(source, bytes) else source().read()
-                sha256 = hashlib.sha256(data).hexdigest()
-                self._places[sha256] = (pack, file.tell(), len(data))
-                file.write(data)
-                found.append((sha256, len(data)))
-            file.flush()
-            os.fsync(file.fileno())
-        folder = os.open(self._folder, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
-        return found
-
-    def fetch(self, sha256: str) -> Iterator[bytes]:
-        pack, start, size = self._places[sha256]
-        with pack.open("rb") as file:
-            file.seek(start)
-            yield file.read(size)
-
-    def load(self, sha256: str) -> Tree:
-        return decode_tree(b"".join(self.fetch(sha256)), sha256)
+    wall: float
+    cpu: float
 
 
 class Ours:
-    """A checkpoint as the engine makes it: the index is read from disk, and written if something changed."""
+    """A checkpoint as the engine makes it; the index is read from disk, as after a start of the server."""
 
-    def __init__(self, root: Path, beside: Path) -> None:
+    def __init__(self, store: Store, claim: Claim, root: Path, indexes: Path) -> None:
+        self._store = store
+        self._claim = claim
         self.root = root
-        self.packs = Packs(beside / "packs")
-        self._index = beside / "index"
+        self._indexes = indexes
 
-    def checkpoint(self) -> str:
-        return self._scan().tree
+    async def checkpoint(self) -> None:
+        await self._recorder().record(self._claim, self.root, "call_bench")
 
-    def restore(self, tree: str) -> None:
-        present = self._scan()
-        changes = diff(self.packs.load, present.tree, tree)
-        handle = os.open(self.root, os.O_RDONLY)
-        try:
-            result = Restore(handle, self.packs.fetch, seen=present).run(changes)
-        finally:
-            os.close(handle)
-        if result.kept:
-            raise SystemExit(f"not restored: {list(result.kept.items())[:3]}")
+    async def restore(self, tree: str) -> None:
+        copy = WorkingCopy(present=EMPTY_TREE, wanted=tree)
+        brought = await self._recorder().bring(self._claim.session, self.root, copy)
+        if brought.kept:
+            raise SystemExit(f"not restored: {list(brought.kept.items())[:3]}")
 
-    def _scan(self) -> Folder:
-        handle = os.open(self.root, os.O_RDONLY)
-        try:
-            known = load_index(self._index)
-            found = Scan(IgnoreRules.of_workspace(), Limits(), self.packs.put).run(handle, known)
-        finally:
-            os.close(handle)
-        if found is not known:
-            save_index(self._index, found)
-        return found
+    async def last_tree(self) -> str:
+        last = await self._store.checkpoints.last(OWNER, self._claim.session.id)
+        return EMPTY_TREE if last is None else last.tree
+
+    def _recorder(self) -> Recorder:
+        return Recorder(self._store, self._indexes, FilesSettings())
 
 
 class Git:
@@ -119,8 +75,11 @@ class Git:
             "git config user.name bench && git config user.email bench@localhost && git config gc.auto 0"
         )
 
-    def checkpoint(self) -> None:
+    async def checkpoint(self) -> None:
         self.run("git add -A && git write-tree")
+
+    async def restore(self) -> None:
+        self.run("git checkout -q HEAD -- .")
 
     def run(self, command: str) -> None:
         subprocess.run(command, shell=True, cwd=self.root, check=True, stdout=subprocess.DEVNULL)
@@ -134,31 +93,57 @@ def make_files(root: Path, count: int) -> None:
         (folder / f"f{number}.txt").write_bytes(random.randbytes(random.choice(SIZES)))
 
 
-def timed(act: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    act()
-    return (time.perf_counter() - begun) * 1000
+def used_ms() -> float:
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in both) * 1000
 
 
-def alternating(
-    rounds: int, one: Callable[[], object], other: Callable[[], object], before: Callable[[int], None]
-) -> tuple[float, float, float]:
-    """The medians of both, and the median of their ratio in each round."""
+async def timed(act: Callable[[], Awaitable[None]]) -> Cost:
+    begun, used = time.perf_counter(), used_ms()
+    await act()
+    return Cost((time.perf_counter() - begun) * 1000, used_ms() - used)
+
+
+async def alternating(
+    rounds: int,
+    one: Callable[[], Awaitable[None]],
+    other: Callable[[], Awaitable[None]],
+    before: Callable[[int], Awaitable[None]],
+) -> list[tuple[Cost, Cost]]:
+    """Either is first in every second round: the first one can find the disk busy with what was prepared."""
     pairs = []
     for number in range(rounds):
-        before(number)
-        pairs.append((timed(one), timed(other)))
-    return (
-        median([pair[0] for pair in pairs]),
-        median([pair[1] for pair in pairs]),
-        median([pair[0] / pair[1] for pair in pairs]),
-    )
+        await before(number)
+        if number % 2:
+            floor = await timed(other)
+            pairs.append((await timed(one), floor))
+        else:
+            mine = await timed(one)
+            pairs.append((mine, await timed(other)))
+    return pairs
 
 
-def change_one(*roots: Path) -> Callable[[int], None]:
-    def change(number: int) -> None:
+def say_pairs(
+    report: Report, what: str, pairs: list[tuple[Cost, Cost]], times: float, ms: float | None = None
+) -> None:
+    mine = median([mine.wall for mine, _ in pairs])
+    if ms is None:
+        report.say(what, mine, "ms")
+    else:
+        report.at_most(what, mine, "ms", ms)
+    report.say(f"{what}, git", median([floor.wall for _, floor in pairs]), "ms")
+    ratios = median([mine.wall / floor.wall for mine, floor in pairs])
+    report.at_most(f"{what}, times git", ratios, "x", times)
+    report.say(f"{what}, processor time", median([mine.cpu for mine, _ in pairs]), "ms")
+    used = median([mine.cpu / floor.cpu for mine, floor in pairs])
+    report.say(f"{what}, times git in processor time", used, "x")
+
+
+def change_one(*roots: Path) -> Callable[[int], Awaitable[None]]:
+    async def change(number: int) -> None:
         for root in roots:
             (root / "d0" / "e0" / "f0.txt").write_text(f"changed {number} {time.time_ns()}")
+        await asyncio.sleep(SETTLED_S)
 
     return change
 
@@ -169,26 +154,75 @@ def empty(root: Path) -> None:
             shutil.rmtree(entry)
 
 
-async def recorded_ms(folder: Path, files: int, rounds: int) -> tuple[float, float]:
+async def recorded(store: Store, folder: Path, files: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
     """What a tool call gains in a workspace of so many files: one that changed nothing, one that wrote a
     file."""
     workspace = folder / "workspace"
     make_files(workspace, files)
-    async with open_store(data_dir=folder / "data") as store:
-        session = await store.sessions.create(OWNER)
-        await store.turns.accept(OWNER, session.id, Submission(text="go"))
-        (claim,) = await store.turns.claim("wrk_bench", session_id=session.id)
-        recorder = Recorder(store, folder / "indexes", FilesSettings())
-        await recorder.record(claim, workspace, None)
-        await recorder.record(claim, workspace, None)
-        took: tuple[list[float], list[float]] = ([], [])
-        for number in range(2 * rounds):
-            if number % 2:
-                change_one(workspace)(number)
-            begun = time.perf_counter()
+    claim = await claim_turn(store)
+    recorder = Recorder(store, folder / "indexes", FilesSettings())
+    await recorder.record(claim, workspace, None)
+    await asyncio.sleep(SETTLED_S)
+    await recorder.record(claim, workspace, None)
+    took: tuple[list[Cost], list[Cost]] = ([], [])
+    for number in range(2 * rounds):
+        if number % 2:
+            await change_one(workspace)(number)
+
+        async def record(number: int = number) -> None:
             await recorder.record(claim, workspace, f"call_{number}")
-            took[number % 2].append((time.perf_counter() - begun) * 1000)
-    return median(took[0]), median(took[1])
+
+        took[number % 2].append(await timed(record))
+    return took
+
+
+async def claim_turn(store: Store) -> Claim:
+    session = await store.sessions.create(OWNER)
+    await store.turns.accept(OWNER, session.id, Submission(text="go"))
+    (claim,) = await store.turns.claim("wrk_bench", session_id=session.id)
+    return claim
+
+
+async def measure(report: Report, made: Path, files: int, rounds: int) -> None:
+    first, second = made / "ours", made / "git"
+    make_files(first, files)
+    shutil.copytree(first, second)
+    async with open_store(data_dir=made / "data") as store:
+        ours, git = Ours(store, await claim_turn(store), first, made / "indexes"), Git(second)
+        await compare(report, ours, git, rounds)
+        (made / "session").mkdir()
+        idle, changed = await recorded(store, made / "session", 500, rounds)
+    gains = "a tool call gains, 500 files"
+    report.at_most(f"{gains}, nothing changed", median([cost.wall for cost in idle]), "ms", 10)
+    report.at_most(f"{gains}, one changed", median([cost.wall for cost in changed]), "ms", 10)
+    report.say(f"{gains}, one changed, processor time", median([cost.cpu for cost in changed]), "ms")
+
+
+async def compare(report: Report, ours: Ours, git: Git, rounds: int) -> None:
+    os.sync()
+    report.say("first checkpoint", (await timed(ours.checkpoint)).wall, "ms")
+    os.sync()
+    report.say("first checkpoint, git", (await timed(git.checkpoint)).wall, "ms")
+    git.run("git commit -qm first")
+    tree = await ours.last_tree()
+
+    async def nothing(_: int) -> None:
+        """Nothing is changed."""
+
+    await ours.checkpoint()
+    pairs = await alternating(rounds, ours.checkpoint, git.checkpoint, nothing)
+    say_pairs(report, "no change", pairs, 1.5, 60)
+    pairs = await alternating(rounds, ours.checkpoint, git.checkpoint, change_one(ours.root, git.root))
+    say_pairs(report, "one changed file", pairs, 1.5)
+
+    async def clear(_: int) -> None:
+        empty(ours.root)
+        empty(git.root)
+        await git.checkpoint()  # its index knows, like ours, that the files are gone
+        os.sync()
+
+    pairs = await alternating(min(rounds, 6), lambda: ours.restore(tree), git.restore, clear)
+    say_pairs(report, "restore all files", pairs, 3)
 
 
 def main() -> int:
@@ -199,43 +233,8 @@ def main() -> int:
     files, rounds = (200, 3) if chosen.quick else (chosen.files, 15)
     report = Report(f"Checkpoints of {files:,} files")
     with tempfile.TemporaryDirectory(prefix="everturn-bench-") as made:
-        first, second = Path(made, "ours"), Path(made, "git")
-        make_files(first, files)
-        shutil.copytree(first, second)
-        Path(made, "session").mkdir()
-        ours, git = Ours(first, Path(made)), Git(second)
-        measure(report, ours, git, rounds)
-        idle, changed = asyncio.run(recorded_ms(Path(made).resolve() / "session", 500, rounds))
-        report.at_most("a tool call gains, 500 files, nothing changed", idle, "ms", 10)
-        report.say("a tool call gains, 500 files, one changed", changed, "ms")
+        asyncio.run(measure(report, Path(made).resolve(), files, rounds))
     return 1 if report.close() and not chosen.quick else 0
-
-
-def measure(report: Report, ours: Ours, git: Git, rounds: int) -> None:
-    report.say("first checkpoint", timed(ours.checkpoint), "ms")
-    report.say("first checkpoint, git", timed(git.checkpoint), "ms")
-    git.run("git commit -qm first")
-    tree = ours.checkpoint()
-    mine, floor, ratio = alternating(rounds, ours.checkpoint, git.checkpoint, lambda _: None)
-    report.at_most("no change", mine, "ms", 60)
-    report.say("no change, git", floor, "ms")
-    report.at_most("no change, times git", ratio, "x", 1.5)
-    mine, floor, ratio = alternating(rounds, ours.checkpoint, git.checkpoint, change_one(ours.root, git.root))
-    report.say("one changed file", mine, "ms")
-    report.say("one changed file, git", floor, "ms")
-    report.at_most("one changed file, times git", ratio, "x", 1.5)
-
-    def clear(_: int) -> None:
-        empty(ours.root)
-        empty(git.root)
-        git.checkpoint()  # its index knows, like ours, that the files are gone
-
-    mine, floor, ratio = alternating(
-        min(rounds, 5), lambda: ours.restore(tree), lambda: git.run("git checkout -q HEAD -- ."), clear
-    )
-    report.say("restore all files", mine, "ms")
-    report.say("restore all files, git checkout", floor, "ms")
-    report.at_most("restore all files, times git", ratio, "x", 3)
 
 
 if __name__ == "__main__":

@@ -155,7 +155,9 @@ class BlobConformance:
 
     async def test_small_blobs_are_read_together(self, blobs: Blobs, damage: Damage) -> None:
         """From several packs, with gaps between them; what cannot be given is left out."""
-        data = [random_bytes(size, seed) for seed, size in enumerate((0, 1, 100_000, 200_000, MIB, MIB, LARGE))]
+        data = [
+            random_bytes(size, seed) for seed, size in enumerate((0, 1, 100_000, 200_000, MIB, MIB, LARGE))
+        ]
         stored = await blobs.put_many(data[:4]) + await blobs.put_many(data[4:])
         damaged = (await blobs.put_many([b"beside it", b"to be damaged"]))[1]
         await damage(damaged, 3)

@@ -173,8 +173,13 @@ class Restore:
         folder, _ = self._folders.open_parent(change.path)
         self._check(folder, change)
         after, temporary = _entry(change.after), temporary_name(change)
-        with suppress(FileNotFoundError):
+        try:
+            self._write_new(folder, temporary, after)
+        except FileExistsError:
             os.unlink(temporary, dir_fd=folder)  # of a restore that was cut off
+            self._write_new(folder, temporary, after)
+
+    def _write_new(self, folder: int, temporary: bytes, after: Entry) -> None:
         if after.kind is Kind.LINK:
             os.symlink(b"".join(self._pieces(after.sha256)), temporary, dir_fd=folder)
             return

@@ -26,8 +26,10 @@ class ThreadBlobs:
 
     def load(self, sha256: str) -> Tree:
         """Raises TreeUnreadable too."""
-        # The empty one is never stored: it is the same everywhere.
-        return Tree() if sha256 == EMPTY_TREE else decode_tree(b"".join(self.fetch(sha256)), sha256)
+        if sha256 == EMPTY_TREE:
+            return Tree()  # never stored: it is the same everywhere
+        data = self.fetch_small([sha256]).get(sha256)
+        return decode_tree(b"".join(self.fetch(sha256)) if data is None else data, sha256)
 
     def fetch_small(self, hashes: Sequence[str]) -> dict[str, bytes]:
         """See ``Blobs.read_small``."""

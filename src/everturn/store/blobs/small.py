@@ -1,4 +1,4 @@
-"""Reads many small blobs at once: those that are together in a pack cost one read and one step to a thread."""
+"""Reads many small blobs at once: those that are together in a pack cost one read and one thread."""
 
 from __future__ import annotations
 
