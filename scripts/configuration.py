@@ -40,7 +40,7 @@ ABOUT = {
     "delivery": "What is sent to messaging platforms ([gateway](gateway.md)).",
     "budget": "The time zone where none is named, and what guests may spend ([budgets](budgets.md)).",
     "jobs": "Commands in the background ([jobs](jobs.md)).",
-    "delegates": "Sessions that work for a turn of another.",
+    "delegates": "Sessions that work for a turn of another ([delegates](delegates.md)).",
 }
 NAMED = {
     "profiles.NAME": (
