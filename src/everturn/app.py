@@ -25,7 +25,7 @@ from everturn.memory import NOTES, BuiltMemory, build_memory, import_notes
 from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.weights import make_shelf
-from everturn.schedules import ScheduleBook, ScheduleRunner, SchedulesTool
+from everturn.schedules import ScheduleBook, ScheduleCommand, ScheduleRunner, SchedulesTool
 from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
 from everturn.tools import EverturnToolbox, Sandbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
@@ -180,6 +180,12 @@ def open_gateway(app: App) -> GatewayAccounts:
         models=app.models,
         profiles=profiles,
         page_url=app.config.web.public_url,
+        timezone=app.config.budget.timezone,
+        schedule=ScheduleCommand(
+            app.store,
+            ScheduleBook(app.store.schedules, app.clock, app.config.budget.timezone),
+            app.engine,
+        ),
     )
     settings = AccountSettings(age_max_s=app.config.delivery.age_max_s)
     kept = BookServices(app.store, app.secrets, app.environ, app.clock, LOCAL_OWNER)

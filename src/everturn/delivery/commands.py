@@ -13,6 +13,7 @@ import msgspec
 
 from everturn.delivery.answers import OWNER_ONLY, Answers, read_number
 from everturn.delivery.context import AccountContext
+from everturn.delivery.work_commands import run_budget, run_jobs
 from everturn.domain.asks import Decision
 from everturn.domain.delivery import Chat, Received, SenderRole, session_key
 from everturn.domain.errors import Busy, EverturnError, FilesConflict, Gone, NotFound, NothingToDo, Refused
@@ -25,6 +26,7 @@ _LOOKED_AT_MAX = 200  # newest sessions of the owner among which those of the ch
 _WORDS_MAX = 60
 _LAST_MAX = 20  # newest messages among which the last words are looked for: calls of tools have none
 _NO_SESSION = "This chat has no session yet. Send a message to start one."
+_IN_BROWSER_ONLY = "Schedules are made in the browser here."
 _OWNER_ONLY = "Only the owner can do this."
 _RUNS = "A turn is running. Stop it with /stop, or wait until it ends."
 _WAITS = "A turn waits for an answer. Answer it, or stop it with /stop."
@@ -75,6 +77,9 @@ class Commands:
             "model": self._model,
             "profile": self._profile,
             "memory": self._memory,
+            "jobs": self._jobs,
+            "schedule": self._schedule,
+            "budget": self._budget,
             "status": self._status,
             "help": self._help,
             "start": self._start,  # what Telegram sends when a person opens a chat with a bot
@@ -222,6 +227,18 @@ class Commands:
         await self._engine.change_session(session.owner, session.id, SessionPatch(profile=rest))
         return Done(f"This session uses the profile {rest} from now on.")
 
+    # --- work that goes on by itself ---------------------------------------------------------------
+
+    async def _jobs(self, received: Received, rest: str) -> Done:
+        return Done(await run_jobs(self._context, received, rest))
+
+    async def _budget(self, received: Received, rest: str) -> Done:
+        return Done(await run_budget(self._context, received, rest))
+
+    async def _schedule(self, received: Received, rest: str) -> Done:
+        command = self._context.services.schedule
+        return Done(_IN_BROWSER_ONLY if command is None else await command(received, rest))
+
     async def _memory(self, received: Received, rest: str) -> Done:
         return Done("What is remembered is shown and changed in the browser, under Memory.")
 
@@ -249,6 +266,9 @@ HELP = """Send a message, and it is answered here. Commands:
 `/queue words` ask after the turn that runs
 `/approve` `/deny` what waits for you
 `/model` `/profile` of this session
+`/jobs` what runs in the background
+`/schedule every day at 8 …` what is sent on its own
+`/budget` what may be spent
 `/memory` what is remembered
 `/status` what the agent is doing"""
 

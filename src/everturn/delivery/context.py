@@ -13,6 +13,7 @@ from everturn.delivery.pace import Pace
 from everturn.delivery.parts import render_parts
 from everturn.delivery.settings import AccountSettings
 from everturn.domain.asks import Ask
+from everturn.domain.budgets import Budget, BudgetLimit
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import Chat, NewPart, Received
 from everturn.domain.delivery_store import Delivery
@@ -46,11 +47,20 @@ class AgentEngine(Protocol):
 
     async def change_session(self, owner: str, session_id: str, patch: SessionPatch) -> Session: ...
 
+    async def put_budget(self, owner: str, limit: BudgetLimit) -> Budget: ...
+
+
+class ChatCommand(Protocol):
+    """A command that another room runs: what to answer to it. It may be run again after a crash."""
+
+    async def __call__(self, received: Received, rest: str) -> str: ...
+
 
 class AccountServices(msgspec.Struct, frozen=True):
     """What every account is given. ``worker``: this process, as it is registered in the store. ``profiles``:
     names that a chat may choose from. ``models`` None: names of models are not checked. ``page_url``: where
-    people reach the page; empty: not known."""
+    people reach the page; empty: not known. ``timezone``: of budgets that name none. ``schedule``: the
+    command of that name."""
 
     store: Store
     engine: AgentEngine
@@ -60,6 +70,8 @@ class AccountServices(msgspec.Struct, frozen=True):
     profiles: tuple[str, ...] = ()
     page_url: str = ""
     probe: Probe = Probe()
+    timezone: str = "UTC"
+    schedule: ChatCommand | None = None
 
 
 class AccountContext(msgspec.Struct, frozen=True):

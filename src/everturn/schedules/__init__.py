@@ -13,6 +13,7 @@ from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
     from everturn.schedules.book import Preview, ReadSentence, ScheduleBook
+    from everturn.schedules.chat import ScheduleCommand
     from everturn.schedules.plan import plan_due, replan
     from everturn.schedules.reading import describe
     from everturn.schedules.runner import ScheduleRunner
@@ -23,6 +24,7 @@ __all__ = [
     "Preview",
     "ReadSentence",
     "ScheduleBook",
+    "ScheduleCommand",
     "ScheduleRunner",
     "SchedulesTool",
     "check_timing",
