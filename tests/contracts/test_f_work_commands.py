@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from everturn.delivery.answers import Answers
-from everturn.delivery.commands import Command, Commands
+from everturn.delivery.commands import ChatCommand, Commands
 from everturn.domain.budgets import BudgetScope, Unit
 from everturn.domain.delivery import ChatKind, ChatPlace, Received, SenderRole, Update
 from everturn.domain.schedules import CronRule, RunsIn
@@ -43,7 +43,7 @@ class Chatting:
     async def run(self, received: Received, *, role: SenderRole = SenderRole.OWNER) -> str:
         assert received.update is not None
         command = self._commands.read(received.update.text)
-        assert isinstance(command, Command)
+        assert isinstance(command, ChatCommand)
         return (await self._commands.run(received, command, role)).text
 
     async def __call__(self, text: str, *, role: SenderRole = SenderRole.OWNER) -> str:

@@ -50,7 +50,7 @@ class AgentEngine(Protocol):
     async def put_budget(self, owner: str, limit: BudgetLimit) -> Budget: ...
 
 
-class ChatCommand(Protocol):
+class RunsCommand(Protocol):
     """A command that another room runs: what to answer to it. It may be run again after a crash."""
 
     async def __call__(self, received: Received, rest: str) -> str: ...
@@ -71,7 +71,7 @@ class AccountServices(msgspec.Struct, frozen=True):
     page_url: str = ""
     probe: Probe = Probe()
     timezone: str = "UTC"
-    schedule: ChatCommand | None = None
+    schedule: RunsCommand | None = None
 
 
 class AccountContext(msgspec.Struct, frozen=True):
