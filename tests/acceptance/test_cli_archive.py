@@ -29,7 +29,7 @@ async def test_a_session_moves_with_its_files(data_dir: Path, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert session.id in done.stdout
     async with open_store(data_dir=home) as store:
-        first, second = await store.checkpoints.kept(ME, session.id)
+        first, second = await store.checkpoints.list_kept(ME, session.id)
         assert first.before == EMPTY_TREE
         found = await Versions(store.blobs).find(second.tree, "a.txt")
         assert await Versions(store.blobs).bytes_of(found.entry.sha256) == b"two"

@@ -77,7 +77,7 @@ async def contents(store: Store, session_id: str) -> list[tuple[str, str, dict[b
                 if entry.kind in (Kind.FILE, Kind.LINK)
             },
         )
-        for made in await store.checkpoints.kept(ME, session_id)
+        for made in await store.checkpoints.list_kept(ME, session_id)
     ]
 
 
@@ -89,7 +89,9 @@ async def test_e04_an_archive_gives_back_an_equal_session_elsewhere(
     async with open_store(data_dir=tmp_path / "elsewhere", clock=clock) as other:
         assert await bring_in(other, path) == session_id
         assert await contents(other, session_id) == await contents(store, session_id)
-        assert await other.checkpoints.kept(ME, session_id) == await store.checkpoints.kept(ME, session_id)
+        assert await other.checkpoints.list_kept(ME, session_id) == await store.checkpoints.list_kept(
+            ME, session_id
+        )
         documents = [await export_document(one, ME, session_id) for one in (other, store)]
         assert documents[0].messages == documents[1].messages
         assert [made.id for made in await other.checkpoints.of_turn(ME, turns[1])] == [
@@ -111,7 +113,7 @@ async def test_e04_a_copy_beside_the_original_outlives_it(
     path = await export(store, session_id, tmp_path / "session.zip")
     copy = await bring_in(store, path)
     assert copy != session_id
-    ids = [{made.id for made in await store.checkpoints.kept(ME, one)} for one in (session_id, copy)]
+    ids = [{made.id for made in await store.checkpoints.list_kept(ME, one)} for one in (session_id, copy)]
     assert not ids[0] & ids[1]
     await store.sessions.delete(ME, session_id)
     await collect_all(store.blobs, clock)
@@ -186,7 +188,7 @@ async def test_e04_a_session_without_files_has_an_archive_too(store: Store, tmp_
     session = await new_session(store)
     await turn_with(store, session.id)
     copy = await bring_in(store, await export(store, session.id, tmp_path / "session.zip"))
-    assert await store.checkpoints.kept(ME, copy) == []
+    assert await store.checkpoints.list_kept(ME, copy) == []
     with pytest.raises(NotFound):
         await export(store, "ses_" + "0" * 26, tmp_path / "none.zip")
     assert await store.blobs.put(b"") == Blob(hash_bytes(b""), 0)

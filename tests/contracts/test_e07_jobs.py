@@ -220,7 +220,7 @@ async def test_e07_a_job_that_is_being_started_is_not_taken_for_lost(machine: Ma
     async with anyio.create_task_group() as group, jobs.serve("wrk_one", lambda: None):
         group.start_soon(jobs.start, machine.request("touch ran"))
         await probe.reached(Moment.JOB_ADDED)
-        (row,) = await machine.store.jobs.running()
+        (row,) = await machine.store.jobs.find_running()
         await jobs.look()
         assert (await machine.store.jobs.get(ME, row.id)).state is JobState.RUNNING, "its lock is held"
         probe.release(Moment.JOB_ADDED)

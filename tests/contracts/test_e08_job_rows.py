@@ -125,7 +125,7 @@ async def test_e07_a_session_runs_no_more_jobs_than_allowed_and_an_ended_one_mak
     third = await add(store, session.id, 3)
     assert [job.id for job in await store.jobs.list(ME)] == [third.id, second.id, first.id]
     assert [job.id for job in await store.jobs.list(ME, before=third.id, limit=1)] == [second.id]
-    assert [job.id for job in await store.jobs.running()] == [second.id, third.id]
+    assert [job.id for job in await store.jobs.find_running()] == [second.id, third.id]
 
 
 async def test_e07_a_stop_is_a_row_that_every_worker_sees(store: Store, open_another: OpenAnother) -> None:
@@ -133,7 +133,7 @@ async def test_e07_a_stop_is_a_row_that_every_worker_sees(store: Store, open_ano
     job = await add(store, session.id)
     other = await open_another()
     assert (await other.jobs.ask_to_stop(ME, job.id)).stop_asked_at is not None
-    (seen,) = await store.jobs.running()
+    (seen,) = await store.jobs.find_running()
     assert seen.stop_asked_at is not None
     ended, _ = await store.jobs.end(job.id, JobEnding(JobState.STOPPED, -9))
     assert (await store.jobs.ask_to_stop(ME, job.id)) == ended, "one that is over stays as it is"

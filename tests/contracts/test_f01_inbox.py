@@ -39,7 +39,7 @@ UNWANTED = Refusal("unsupported", "This kind of message is not supported.")
 
 
 async def waiting(store: Store) -> list[Received]:
-    return list(await store.delivery.inbox.waiting(ACCOUNT, limit=100))
+    return list(await store.delivery.inbox.list_waiting(ACCOUNT, limit=100))
 
 
 async def test_f01_an_update_is_stored_with_its_chat_and_files(
@@ -216,10 +216,10 @@ async def test_f01_a_change_of_a_session_is_noticed(store: Store) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(arrive, store, "u1")
         with within("the new session is noticed"):
-            known = await store.changed(known)
+            known = await store.wait_for_change(known)
     with within("the turn's claim is noticed"):
         await claim(store)
-        assert await store.changed(known) > known
+        assert await store.wait_for_change(known) > known
 
 
 def test_f01_a_session_key_names_thread_and_chat_without_mixing_them_up() -> None:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 async def test_f02_only_the_oldest_message_of_each_chat_can_be_settled(store: Store) -> None:
     first, second = await receive(store, "u1", "one"), await receive(store, "u2", "two")
     elsewhere = await receive(store, "u3", "three", chat="43")
-    found = await store.delivery.inbox.waiting(ACCOUNT, limit=100)
+    found = await store.delivery.inbox.list_waiting(ACCOUNT, limit=100)
     assert [received.id for received in found] == [first.id, elsewhere.id]
     with pytest.raises(WrongState):
         await store.delivery.inbox.accept(second.id, Submission(text="two"))
@@ -43,19 +43,19 @@ async def test_f02_what_is_on_its_way_is_counted_and_chats_that_wait_are_known(
     await send_to(store, waits.chat, "note", "hello")
     await clock.advance(5)
     assert await store.delivery.totals() == DeliveryTotals(1, 1, 0, 0, 5.0)
-    assert await store.delivery.chats.working(ACCOUNT, limit=10) == []
+    assert await store.delivery.chats.list_working(ACCOUNT, limit=10) == []
     held = await claim(store, session_id=accepted.turn.session_id)
-    (working,) = await store.delivery.chats.working(ACCOUNT, limit=10)
+    (working,) = await store.delivery.chats.list_working(ACCOUNT, limit=10)
     assert working.place.chat == "42"
     await complete(store, held, await append(store, held, answer("done")))
-    assert await store.delivery.chats.working(ACCOUNT, limit=10) == []
+    assert await store.delivery.chats.list_working(ACCOUNT, limit=10) == []
 
 
 async def test_f02_after_a_refusal_the_next_message_goes_on(store: Store) -> None:
     first, second = await receive(store, "u1"), await receive(store, "u2")
     await store.delivery.inbox.refuse(first.id, Refusal("no", "No."))
     await accept(store, second)
-    assert await store.delivery.inbox.waiting(ACCOUNT, limit=100) == []
+    assert await store.delivery.inbox.list_waiting(ACCOUNT, limit=100) == []
 
 
 async def test_f02_messages_received_by_two_processes_at_once_keep_one_order(
@@ -66,7 +66,7 @@ async def test_f02_messages_received_by_two_processes_at_once_keep_one_order(
         for number in range(12):
             group.start_soon(receive, (store, other)[number % 2], f"u{number}", f"text {number}")
     texts = []
-    while found := await other.delivery.inbox.waiting(ACCOUNT, limit=100):
+    while found := await other.delivery.inbox.list_waiting(ACCOUNT, limit=100):
         (received,) = found
         assert received.update is not None
         texts.append(received.update.text)
@@ -87,7 +87,7 @@ async def test_f02_a_message_waits_while_another_of_its_chat_is_being_accepted(
         await probe.reached(Moment.ACCEPT_WRITTEN)
         await held_up.start(group, other, receive, other, "u3", "three")
         probe.release(Moment.ACCEPT_WRITTEN)
-    found = await store.delivery.inbox.waiting(ACCOUNT, limit=100)
+    found = await store.delivery.inbox.list_waiting(ACCOUNT, limit=100)
     assert [received.update and received.update.text for received in found] == ["three"]
 
 
@@ -103,10 +103,10 @@ async def test_f02_the_newest_message_of_each_chat_is_known(store: Store) -> Non
     await receive(store, "u2", number=3)
     await receive(store, "u3", chat="43", number=9)
     await receive(store, "u4", chat="44")
-    seen = await store.delivery.chats.seen(ACCOUNT, limit=10)
+    seen = await store.delivery.chats.list_seen(ACCOUNT, limit=10)
     assert [(one.place.chat, one.number) for one in seen] == [("43", 9), ("42", 5)]
-    assert len(await store.delivery.chats.seen(ACCOUNT, limit=1)) == 1
-    assert await store.delivery.chats.seen("another", limit=10) == []
+    assert len(await store.delivery.chats.list_seen(ACCOUNT, limit=1)) == 1
+    assert await store.delivery.chats.list_seen("another", limit=10) == []
 
 
 async def test_f02_a_message_during_a_turn_is_queued_steers_or_interrupts(store: Store) -> None:

@@ -91,7 +91,7 @@ async def test_f03_a_live_message_that_still_waits_is_dropped_when_the_answer_is
     assert owed.live_id is None
     assert await record(store, owed, "good morning")
     assert [part.body.text for part in await claim_parts(store, lease)] == ["good morning"]
-    assert await store.delivery.outbox.needing_a_person(ME) == []
+    assert await store.delivery.outbox.list_undecided(ME) == []
     assert not await store.delivery.outbox.put_live(one, NewPart("Thinking"), age_max_ms=AGE_MAX_MS)
     assert not await store.delivery.outbox.is_underway(lease, one)
 
@@ -119,7 +119,7 @@ async def test_f03_a_live_message_of_unknown_outcome_is_not_repeated_and_no_pers
     await finish(store, held)
     assert await due(store) == []
     await store.delivery.outbox.settle_unknown(lease, policy)
-    assert await store.delivery.outbox.needing_a_person(ME) == []
+    assert await store.delivery.outbox.list_undecided(ME) == []
     assert (await store.delivery.totals()).outbox_for_people == 0
     assert (await store.delivery.figures(ACCOUNT, since_ms=0)).undecided == 0
     (owed,) = await due(store)

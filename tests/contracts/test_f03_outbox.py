@@ -200,7 +200,7 @@ async def test_f03_what_could_not_be_sent_in_time_is_undelivered_and_the_chat_go
     await clock.advance(60)
     (claimed,) = await claim_parts(store, lease)
     assert claimed.body.text == "b"
-    (given_up,) = await store.delivery.outbox.needing_a_person(ME)
+    (given_up,) = await store.delivery.outbox.list_undecided(ME)
     assert (given_up.state, given_up.error) == (P.UNDELIVERED, "It could not be sent in time.")
 
 
@@ -339,9 +339,9 @@ async def test_f03_a_person_decides_about_a_held_part(store: Store) -> None:
         (part,) = await claim_parts(store, lease)
         await store.delivery.outbox.mark_unknown(lease, part.id, "The connection broke.")
         await store.delivery.outbox.settle_unknown(lease, WhenUnknown.HOLD)
-    first, second = await store.delivery.outbox.needing_a_person(ME)
+    first, second = await store.delivery.outbox.list_undecided(ME)
     assert [first.excerpt, second.excerpt] == ["a", "b"]
-    assert await store.delivery.outbox.needing_a_person("eve") == []
+    assert await store.delivery.outbox.list_undecided("eve") == []
     with pytest.raises(NotFound):
         await store.delivery.outbox.send_again("eve", first.id)
     again = await store.delivery.outbox.send_again(ME, first.id)
@@ -363,7 +363,7 @@ async def test_f03_an_undelivered_part_can_be_sent_again_and_is_no_repeat(store:
     lease = await lease_of(store)
     (part,) = await claim_parts(store, lease)
     await store.delivery.outbox.give_up(lease, part.id, "The chat was deleted.")
-    (stuck,) = await store.delivery.outbox.needing_a_person(ME)
+    (stuck,) = await store.delivery.outbox.list_undecided(ME)
     assert (stuck.state, stuck.error) == (P.UNDELIVERED, "The chat was deleted.")
     again = await store.delivery.outbox.send_again(ME, stuck.id)
     assert (again.state, again.is_repeat) == (P.WAITING, False)

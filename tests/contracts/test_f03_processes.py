@@ -73,7 +73,7 @@ async def test_f03_a_sender_killed_between_send_and_receipt_loses_and_doubles_no
     answers = [text for text in service.read() if not text.startswith("*")]
     assert answers == [ANSWER] * MESSAGES
     assert service.attempts > len(service.answers), "what was in doubt was sent again, and recognised"
-    assert await store.delivery.outbox.needing_a_person(OWNER) == []
+    assert await store.delivery.outbox.list_undecided(OWNER) == []
 
 
 async def _is_all_sent(store: Store) -> bool:

@@ -79,7 +79,7 @@ async def test_f03_removing_an_account_gives_everything_that_waits_a_fate(store:
     assert (settled.state, accepted) == (InboxState.REFUSED, None)
     assert settled.refusal is not None
     assert settled.refusal.code == "account_removed"
-    assert await store.delivery.outbox.needing_a_person(ME) == []
+    assert await store.delivery.outbox.list_undecided(ME) == []
     assert (await store.delivery.totals()).outbox_for_people == 0
     assert await store.delivery.chats.list(ME) == []
     delivery = await shown(store, sending)
@@ -100,7 +100,7 @@ async def test_f03_a_new_account_of_the_name_sends_nothing_of_the_removed_one(st
         lease = await lease_of(store)
         assert await claim_parts(store, lease) == []
         assert await due(store) == []
-        assert await store.delivery.inbox.waiting(ACCOUNT, limit=10) == []
+        assert await store.delivery.inbox.list_waiting(ACCOUNT, limit=10) == []
         with pytest.raises(NotFound):
             await store.delivery.outbox.send_again(ME, part.id)
         again = await receive(store, "u1", chat="1")
@@ -184,7 +184,7 @@ async def test_f03_updates_that_arrive_while_the_account_is_removed_are_stored_o
             group.start_soon(receive_one, number)
             if number == 6:
                 group.start_soon(remove, other)
-    assert await store.delivery.inbox.waiting(ACCOUNT, limit=100) == []
+    assert await store.delivery.inbox.list_waiting(ACCOUNT, limit=100) == []
     for inbox_id in stored:
         settled, _ = await store.delivery.inbox.accept(inbox_id, LATE)
         assert settled.state is InboxState.REFUSED

@@ -232,7 +232,7 @@ async def test_f05_what_a_removed_person_wrote_is_not_run(store: Store, data_dir
 
 
 async def is_settled(store: Store) -> bool:
-    return not await store.delivery.inbox.waiting(ACCOUNT, limit=10)
+    return not await store.delivery.inbox.list_waiting(ACCOUNT, limit=10)
 
 
 @pytest.mark.parametrize("was", [SenderRole.OWNER, SenderRole.MEMBER])

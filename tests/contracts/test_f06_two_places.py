@@ -89,7 +89,7 @@ async def test_f06_two_chats_of_one_session_get_each_others_answers(store: Store
     other = (await receive(store, "u2", "which?", chat="2")).chat
     await store.delivery.chats.switch(ME, other.id, first.turn.session_id)
     await reply(store, first, "hello yourself")
-    second = await accept(store, (await store.delivery.inbox.waiting("main", limit=1))[0])
+    second = await accept(store, (await store.delivery.inbox.list_waiting("main", limit=1))[0])
     assert second.turn.session_id == first.turn.session_id
     await reply(store, second, "this one")
     asked = {(owed.chat.place.chat, owed.answer): owed.asked for owed in await due(store)}

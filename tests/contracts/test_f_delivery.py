@@ -191,7 +191,7 @@ async def test_f03_what_the_platform_refuses_is_undelivered_and_the_chat_goes_on
     async with answering(store, platform, Say("bad\n\ngood")):
         platform.say("u1")
         assert await arrived(platform, 1) == ["good"]
-    (part,) = await store.delivery.outbox.needing_a_person(OWNER)
+    (part,) = await store.delivery.outbox.list_undecided(OWNER)
     assert (part.state, part.error) == (PartState.UNDELIVERED, "The text is not allowed.")
 
 

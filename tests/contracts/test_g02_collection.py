@@ -252,7 +252,7 @@ async def test_g02_a_damaged_tree_keeps_what_it_can_name_and_no_more(
 ) -> None:
     session = await new_session(store)
     await turn_with(store, session.id, {b"a": b"named only by the tree"})
-    (made,) = await store.checkpoints.kept(ME, session.id)
+    (made,) = await store.checkpoints.list_kept(ME, session.id)
     await damage_byte(store, made.tree)
     await clock.advance(3 * DAY_S)
     later = await store.blobs.put(b"stored days after it")
@@ -284,7 +284,7 @@ async def test_g02_what_a_damaged_tree_can_name_is_kept_after_it_was_moved(
     before = await place_of(store, blob_of(b"named").sha256)
     await collect_all(store.blobs, clock)
     assert await place_of(store, blob_of(b"named").sha256) != before, "it was moved"
-    (made,) = await store.checkpoints.kept(ME, session.id)
+    (made,) = await store.checkpoints.list_kept(ME, session.id)
     await damage_byte(store, made.tree)
     await collect_all(store.blobs, clock)
     assert await read_all(store.blobs, blob_of(b"named").sha256) == b"named"

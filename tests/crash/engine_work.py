@@ -238,7 +238,7 @@ async def _is_busy(engine: Engine) -> bool:
         await engine.answer(ME, question.id, reply, by="survivor")
     page = await engine.store.sessions.list(ME, limit=200)
     sessions = [await engine.session(ME, session.id) for session in page.items]
-    is_restoring = bool(await engine.store.working_copies.unsettled())
+    is_restoring = bool(await engine.store.working_copies.find_unsettled())
     return is_restoring or any(session.active_turn or session.queued for session in sessions)
 
 

@@ -54,7 +54,7 @@ class Run:
         if what == "deliver":
             await self._deliver(value)
         elif what == "settle":
-            for received in await self._store.delivery.inbox.waiting(ACCOUNT, limit=1):
+            for received in await self._store.delivery.inbox.list_waiting(ACCOUNT, limit=1):
                 await accept(self._store, received)
         elif what == "run":
             await self._run_turn()
@@ -153,7 +153,7 @@ async def check(steps: list[tuple[str, int]], policy: WhenUnknown, address: str)
                 await run.step(what, value)
             await run.finish()
             asked = [turn.text for turn in await all_turns(store)]
-            held = {part.id for part in await store.delivery.outbox.needing_a_person(ME)}
+            held = {part.id for part in await store.delivery.outbox.list_undecided(ME)}
     assert sorted(asked) == sorted(f"message {number}" for number in range(6))
     for chat in CHATS:
         wanted = [f"to {text}" for text in run.delivered[chat]]

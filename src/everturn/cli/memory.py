@@ -207,7 +207,7 @@ def pending(home: Path | None) -> None:
         owing, settled = await store.ledger.read_status(OWNER)
         last = _time(settled["at"]) if settled else "never"
         notice = await store.records.get(OWNER, "memory", "notice")
-        return [await _named(store, each) for each in owing], last, str(notice or "")
+        return [await _with_name(store, each) for each in owing], last, str(notice or "")
 
     found, last, notice = _with_memory(home, work)
     table = Table(_whole("Session"), "Title", "Turns", "Since", "State", box=None, header_style="bold")
@@ -222,7 +222,7 @@ def pending(home: Path | None) -> None:
         out.print(escape(notice))
 
 
-async def _named(store: Store, owing: Owing) -> Owing:
+async def _with_name(store: Store, owing: Owing) -> Owing:
     """With a name for a session that has no title yet, as lists of sessions call it."""
     if owing.title:
         return owing

@@ -125,7 +125,7 @@ def add(
         settings = ScheduleSettings(
             name=name,
             text=text,
-            timing=_timing(book, words, cron, every, once),
+            timing=_read_timing(book, words, cron, every, once),
             when_missed=WhenMissed(missed),
             when_overlapping=WhenOverlapping(overlap),
             runs_in=RunsIn.NEW if new_sessions else RunsIn.ONE,
@@ -142,7 +142,7 @@ def add(
     with_store(home, work, makes_one=True)
 
 
-def _timing(
+def _read_timing(
     book: ScheduleBook, words: str | None, cron: str | None, every: str | None, once: str | None
 ) -> Timing:
     if sum(value is not None for value in (words, cron, every, once)) != 1:

@@ -23,7 +23,7 @@ from everturn.domain.errors import Denied, LeaseLost, Retry
 from everturn.domain.gateway import Admit, RoleNow
 from everturn.domain.platform import Platform, ReadsHistory
 from everturn.domain.probe import Moment
-from everturn.domain.redaction import redacted
+from everturn.domain.redaction import redact
 
 PAIRED = "/start paired"  # what is stored in place of a pairing code
 _log = logging.getLogger("everturn.delivery")
@@ -145,14 +145,14 @@ class AccountService:
             pause_s = min(settings.retry_longest_s, pause_s * 2)
 
     async def _find_seen(self) -> Sequence[SeenChat]:
-        return await self._services.store.delivery.chats.seen(self.account, limit=_SEEN_MAX)
+        return await self._services.store.delivery.chats.list_seen(self.account, limit=_SEEN_MAX)
 
     async def _show_typing(self) -> None:
         """Let chats see that an answer is being written. Best effort: errors are not worth a warning."""
         settings, chats = self._settings, self._services.store.delivery.chats
         while True:
             try:
-                for chat in await chats.working(self.account, limit=settings.chats_at_once_max):
+                for chat in await chats.list_working(self.account, limit=settings.chats_at_once_max):
                     await self._platform.show_typing(chat)
             except Exception as error:  # the platform's own code, or the store is away
                 _log.debug("account %s: typing: %r", self.account, error)
@@ -163,14 +163,14 @@ class AccountService:
         intervals."""
         known = 0
         while True:
-            known = await self._services.store.changed(known)
+            known = await self._services.store.wait_for_change(known)
             for bell in bells:
                 bell.ring()
             await self._services.clock.sleep(self._settings.wake_s)
 
     def _note_error(self, error: Exception) -> bool:
         """Remember the error; return True if it differs from the last one."""
-        before, self.last_error = self.last_error, redacted(str(error)) or type(error).__name__
+        before, self.last_error = self.last_error, redact(str(error)) or type(error).__name__
         self.last_error_at = self._services.clock.now_ms()
         return self.last_error != before
 

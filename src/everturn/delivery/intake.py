@@ -31,7 +31,7 @@ from everturn.domain.errors import EverturnError, Refused, Retry, StoreFault
 from everturn.domain.gateway import RoleNow
 from everturn.domain.media import SNIFF_BYTES, describe_file, safe_name
 from everturn.domain.messages import Source
-from everturn.domain.redaction import redacted
+from everturn.domain.redaction import redact
 from everturn.domain.store_values import File, Submission, WhenBusy
 
 _log = logging.getLogger("everturn.delivery")
@@ -80,7 +80,7 @@ class Intake:
 
     async def _start_waiting(self, group: anyio.abc.TaskGroup) -> None:
         limit = self._settings.chats_at_once_max
-        for received in await self._inbox.waiting(self._account, limit=limit):
+        for received in await self._inbox.list_waiting(self._account, limit=limit):
             if received.chat.id not in self._busy and len(self._busy) < limit:
                 self._busy.add(received.chat.id)
                 group.start_soon(self._settle_chat, received, name=f"accept {received.id}")
@@ -217,7 +217,7 @@ class Intake:
                 if isinstance(failure, Refused):
                     break
                 await self._context.clock.sleep(self._settings.retry_first_s * 2**attempt)
-        return redacted(failure.message) if isinstance(failure, EverturnError) else "It could not be fetched."
+        return redact(failure.message) if isinstance(failure, EverturnError) else "It could not be fetched."
 
     async def _try_fetch(self, file: RemoteFile, target: Path) -> Exception | None:
         settings, platform = self._settings, self._context.platform

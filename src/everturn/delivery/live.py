@@ -117,7 +117,7 @@ class _LiveMessage:
         while True:
             await context.clock.sleep(spacing_s)
             text = self._progress.text()
-            if text == shown or not context.pace.allowed():
+            if text == shown or not context.pace.count_allowed():
                 continue
             # Not cancelled once it has begun: it could arrive after the answer that replaces it.
             with anyio.CancelScope(shield=True):

@@ -17,7 +17,7 @@ class Pace:
         self._filled_at = clock.monotonic()
         self._paused_until = self._filled_at
 
-    def allowed(self) -> int:
+    def count_allowed(self) -> int:
         if self._clock.monotonic() < self._paused_until:
             return 0
         if not self._per_s:
@@ -37,7 +37,7 @@ class Pace:
         paused_s = self._paused_until - self._clock.monotonic()
         if paused_s > 0:
             return paused_s
-        if self.allowed():
+        if self.count_allowed():
             return 0.0
         return (1 - self._left) / self._per_s
 

@@ -82,7 +82,7 @@ class Questions:
             lines.append("*The whole call does not fit here. Open it in the browser to allow it.*")
         options = list_options(ask, is_whole=is_whole)
         if not has_buttons:
-            lines.append(_typed_answers(ask, options))
+            lines.append(_describe_commands(ask, options))
         parts = list(render_parts(self._context.platform, "\n\n".join(lines)))
         if has_buttons and parts:
             buttons = [Button(label, press_data(ask, at)) for at, label in options]
@@ -110,7 +110,7 @@ class Questions:
         message = due.question[-1].external_id if due.question else None
         if not self._context.platform.features.edits or message is None:
             return []
-        rendered = render_parts(self._context.platform, answered_line(due.ask))
+        rendered = render_parts(self._context.platform, format_answer(due.ask))
         return [msgspec.structs.replace(part, replaces=message) for part in rendered[:1]]
 
 
@@ -170,7 +170,7 @@ def code_of(ask: Ask) -> str:
     return ask.id[-_CODE_CHARS:].lower()
 
 
-def _typed_answers(ask: Ask, options: Sequence[tuple[int, str]]) -> str:
+def _describe_commands(ask: Ask, options: Sequence[tuple[int, str]]) -> str:
     if ask.topic is AskTopic.APPROVAL:
         names = {"Allow once": "/approve", "Deny": "/deny"}
         return "Answer with " + " or ".join(f"`{names[label]} {code_of(ask)}`" for _, label in options) + "."
@@ -180,7 +180,7 @@ def _typed_answers(ask: Ask, options: Sequence[tuple[int, str]]) -> str:
     return "Answer it in the browser."
 
 
-def answered_line(ask: Ask) -> str:
+def format_answer(ask: Ask) -> str:
     when = datetime.fromtimestamp((ask.answered_at or 0) / 1000).astimezone().strftime("%H:%M")
     if ask.answer == "closed":
         return f"*Not answered: the turn ended at {when}.*"

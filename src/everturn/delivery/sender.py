@@ -25,7 +25,7 @@ from everturn.domain.errors import (
     Retry,
 )
 from everturn.domain.probe import Moment
-from everturn.domain.redaction import redacted
+from everturn.domain.redaction import redact
 
 _log = logging.getLogger("everturn.delivery")
 
@@ -64,7 +64,7 @@ class Sender:
             await self._outbox.put_back_unsent(self._lease, self._sending)
             self._may_hold_more = False
         # If this process dies, a claimed part has an unknown outcome: claim only what may leave at once.
-        free = min(self._settings.sends_at_once_max - len(self._sending), self._pace.allowed())
+        free = min(self._settings.sends_at_once_max - len(self._sending), self._pace.count_allowed())
         parts = await self._claim(free) if free > 0 else []
         for part in parts:
             self._pace.spend()
@@ -98,10 +98,10 @@ class Sender:
         try:
             external_id = await self._send_in_turn(part)
         except PlatformBusy as busy:
-            reason, retry_at = redacted(busy.message), self._retry_at(part, busy.after_s)
+            reason, retry_at = redact(busy.message), self._retry_at(part, busy.after_s)
             await self._write(lambda: outbox.put_back(lease, part.id, reason, retry_at=retry_at))
         except (PlatformRefused, FileMissing, NotFound) as refused:
-            reason = redacted(refused.message)
+            reason = redact(refused.message)
             if part.body.replaces:
                 await self._write(lambda: outbox.send_as_new(lease, part))
             else:
@@ -109,7 +109,7 @@ class Sender:
         except Exception as error:  # the platform's own code: the outcome is unknown
             has_trace = is_unexpected(error)
             _log.warning("account %s: sending %s: %r", lease.account, part.id, error, exc_info=has_trace)
-            reason = redacted(str(error)) or type(error).__name__
+            reason = redact(str(error)) or type(error).__name__
             if part.body.replaces:  # an edit can be repeated
                 retry_at = self._retry_at(part, None)
                 await self._write(lambda: outbox.put_back(lease, part.id, reason, retry_at=retry_at))

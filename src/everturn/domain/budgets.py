@@ -305,7 +305,7 @@ class Budgets(Protocol):
         Repeating it changes nothing."""
         ...
 
-    async def waiting(self) -> Sequence[WaitingTurn]:
+    async def waiting_turns(self) -> Sequence[WaitingTurn]:
         """The turns of all owners that wait because of a budget, longest waiting first."""
         ...
 
@@ -330,6 +330,6 @@ def make_limit(key: BudgetKey, amount: float, timezone: str) -> BudgetLimit:
     return BudgetLimit(key, int(amount) if key.unit is Unit.TOKENS else to_micros(amount), timezone)
 
 
-def shown_amount(unit: Unit, amount: int) -> float:
+def to_display_amount(unit: Unit, amount: int) -> float:
     """Dollars or tokens, as people write them."""
     return amount if unit is Unit.TOKENS else amount / MICROS

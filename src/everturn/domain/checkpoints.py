@@ -261,7 +261,7 @@ class Checkpoints(Protocol):
         """A session's checkpoints, newest first, from the one before ``before`` on. Raises NotFound, Gone."""
         ...
 
-    async def kept(self, owner: str, session_id: str) -> Sequence[Checkpoint]:
+    async def list_kept(self, owner: str, session_id: str) -> Sequence[Checkpoint]:
         """All checkpoints of a session, oldest first. Raises NotFound, Gone."""
         ...
 

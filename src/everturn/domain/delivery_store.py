@@ -38,11 +38,11 @@ class Chats(Protocol):
         """Oldest first."""
         ...
 
-    async def seen(self, account: str, *, limit: int) -> Sequence[SeenChat]:
+    async def list_seen(self, account: str, *, limit: int) -> Sequence[SeenChat]:
         """The account's chats whose platform numbers its messages, those with the highest number first."""
         ...
 
-    async def working(self, account: str, *, limit: int) -> Sequence[Chat]:
+    async def list_working(self, account: str, *, limit: int) -> Sequence[Chat]:
         """Chats of the account that wait for the answer of a turn that runs now."""
         ...
 
@@ -65,7 +65,7 @@ class Inbox(Protocol):
         """
         ...
 
-    async def waiting(self, account: str, *, limit: int) -> Sequence[Received]:
+    async def list_waiting(self, account: str, *, limit: int) -> Sequence[Received]:
         """The oldest received update of each chat. Only these can be accepted or refused."""
         ...
 
@@ -211,7 +211,7 @@ class Outbox(Protocol):
         """The parts of the turn's replies, in order."""
         ...
 
-    async def needing_a_person(self, owner: str) -> Sequence[PartStatus]:
+    async def list_undecided(self, owner: str) -> Sequence[PartStatus]:
         """Parts that are held or undelivered, oldest first."""
         ...
 

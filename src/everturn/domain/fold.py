@@ -234,7 +234,7 @@ class Fold:
         step = self._step(payload.step, event.at)
         step.add(Reasoning(payload.text, model=step.model))
         self._first_token(payload.step, event.at)
-        self._thinking(payload.step, event.at)
+        self._end_thinking(payload.step, event.at)
 
     def _add_abandoned(self, payload: ev.TextDelta | ev.ReasoningDelta, event: ev.Event) -> None:
         step = self._step(payload.step, event.at)
@@ -410,7 +410,7 @@ class Fold:
         if index is not None and self._bars[index].first_token_at is None:
             self._bars[index] = msgspec.structs.replace(self._bars[index], first_token_at=at)
 
-    def _thinking(self, step: int, at: int) -> None:
+    def _end_thinking(self, step: int, at: int) -> None:
         index = self._open_bars.get(f"step:{step}")
         if index is not None:
             self._bars[index] = msgspec.structs.replace(self._bars[index], thought_until=at)
@@ -449,7 +449,7 @@ class Fold:
             if state.result is not None:
                 results.append(state.result)
             elif is_ended:  # guard: c11
-                results.append(_missing(state))
+                results.append(_missing_result(state))
         if results:
             yield Role.TOOL, results
 
@@ -501,7 +501,7 @@ def _sign(step: StepState, blocks: tuple[Reasoning, ...]) -> None:
     step.parts[:] = [*kept, *blocks, *said]
 
 
-def _missing(state: CallState) -> Result:
+def _missing_result(state: CallState) -> Result:
     if state.started_at is None:
         text, outcome = NOT_RUN_TEXT, Outcome.CANCELLED
     else:

@@ -87,11 +87,11 @@ class JobStore(Protocol):
         """The newest first; ``before``: only those older than this job."""
         ...
 
-    async def lost(self, owner: str, *, since_ms: int, limit: int) -> Sequence[Job]:
+    async def find_lost(self, owner: str, *, since_ms: int, limit: int) -> Sequence[Job]:
         """Those that were found lost since then, the newest first."""
         ...
 
-    async def running(self) -> Sequence[Job]:
+    async def find_running(self) -> Sequence[Job]:
         """Those of all owners and machines, the oldest first."""
         ...
 

@@ -28,7 +28,7 @@ _SECRETS = (
 )
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """The text with everything that looks like a secret redacted."""
     for pattern in _SECRETS:
         text = pattern.sub(_blot, text)

@@ -203,7 +203,7 @@ class Schedules(Protocol):
         """The schedule of which this turn is a run."""
         ...
 
-    async def troubled(self, owner: str, *, limit: int) -> Sequence[ScheduleTrouble]:
+    async def find_troubled(self, owner: str, *, limit: int) -> Sequence[ScheduleTrouble]:
         """Those whose latest run failed, and those that were paused for a reason."""
         ...
 

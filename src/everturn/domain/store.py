@@ -170,7 +170,7 @@ class Turns(Protocol):
         """Those of the held (turn, epoch) that are no longer running at that epoch. Writes nothing."""
         ...
 
-    async def held_by(self, worker: str) -> list[tuple[str, int]]:
+    async def list_held(self, worker: str) -> list[tuple[str, int]]:
         """The turns that the worker holds, as (turn, epoch). It may not know about some of them, if the
         answer to a claim was lost."""
         ...
@@ -514,7 +514,7 @@ class Store(StoreHealth, StoreLeases, Protocol):
         StoreAway. Never on SQLite."""
         ...
 
-    async def changed(self, known: int) -> int:
+    async def wait_for_change(self, known: int) -> int:
         """Wait until the number of changes of any session differs from ``known``, then return it. A hint:
         what another process changed may be noticed late, or not at all."""
         ...

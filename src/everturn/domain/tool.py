@@ -160,7 +160,7 @@ class Toolbox(Protocol):
         """Store the user's answer about this content. Changed content is asked about again."""
         ...
 
-    async def untrusted(self, owner: str, session_id: str, profile: str | None) -> Sequence[Untrusted]:
+    async def list_untrusted(self, owner: str, session_id: str, profile: str | None) -> Sequence[Untrusted]:
         """The tool descriptions of the profile's MCP servers that the user has not decided on."""
         ...
 

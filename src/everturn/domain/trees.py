@@ -100,6 +100,6 @@ def hash_bytes(data: bytes) -> str:
 EMPTY_TREE: Final = hash_bytes(encode_tree(Tree()))  # of a folder without anything in it
 
 
-def shown(path: bytes) -> str:
+def show_path(path: bytes) -> str:
     """A path for people and JSON. A name need not be UTF-8; bytes that are not are written as ``\\xNN``."""
     return path.decode("utf-8", "backslashreplace")

@@ -32,12 +32,12 @@ class BudgetWatch:
         if not known and not self._owners:
             return 0
         resumed = 0
-        for turn in fitting(await self._store.budgets.waiting()):
+        for turn in select_fitting(await self._store.budgets.waiting_turns()):
             resumed += await self._store.asks.resume(turn.owner, turn.ask_id)
         return resumed
 
 
-def fitting(waiting: Sequence[WaitingTurn]) -> list[WaitingTurn]:
+def select_fitting(waiting: Sequence[WaitingTurn]) -> list[WaitingTurn]:
     """The turns for which there is room now, first come first served. Together they fit, so that none of them
     has to ask again at once."""
     room: dict[str, int] = {}

@@ -70,16 +70,16 @@ def moved_note(
     aside = " Files that were left here earlier and not recorded were stored first." if is_aside else ""
     return (
         f"{_MOVED} The workspace was restored as it was last recorded on "
-        f"{_quote(former_machine)}; later changes there are not here.{aside}{missing}{_kept(kept)}]"
+        f"{_quote(former_machine)}; later changes there are not here.{aside}{missing}{_describe_kept(kept)}]"
     )
 
 
 def went_back_note(changes: Changes, kept: Mapping[str, str]) -> str:
     said = _list([_quote(change.path) for change in changes.changed], changes.changed_total)
-    return f"[The user went back to the files from before this call. Restored: {said}.{_kept(kept)}]"
+    return f"[The user went back to the files from before this call. Restored: {said}.{_describe_kept(kept)}]"
 
 
-def _kept(kept: Mapping[str, str]) -> str:
+def _describe_kept(kept: Mapping[str, str]) -> str:
     if not kept:
         return ""
     said = _list([f"{_quote(path)} ({why})" for path, why in kept.items()], len(kept))

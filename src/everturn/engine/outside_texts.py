@@ -52,7 +52,7 @@ class OutsideTexts:
 
     async def _about_servers(self) -> NewAsk | None:
         session, turn, toolbox = self._claim.session, self._claim.turn, self._services.toolbox
-        for told in await toolbox.untrusted(session.owner, session.id, turn.profile or session.profile):
+        for told in await toolbox.list_untrusted(session.owner, session.id, turn.profile or session.profile):
             answer = await self._find_answer(told.digest)
             if answer is None:
                 return self._ask(told.question, told.text, told.digest)

@@ -297,7 +297,7 @@ class Runner:
     async def _release_unknown_claims(self) -> None:
         """Release turns of a claim whose outcome was unknown: they are ours, and no task runs them."""
         if self._may_hold_more:
-            for turn_id, epoch in await self._services.store.turns.held_by(self.worker):
+            for turn_id, epoch in await self._services.store.turns.list_held(self.worker):
                 if turn_id not in self._turns:
                     with contextlib.suppress(*_NOT_OURS):  # ended or deleted since we looked
                         await self._services.store.turns.hand_over(turn_id, epoch)

@@ -15,7 +15,7 @@ from everturn.domain.delivery import WhenUnknown
 from everturn.domain.errors import Denied, EverturnError, HookDenied, NotFound
 from everturn.domain.gateway import AccountHealth, AccountOrigin, AccountState, TakesHooks
 from everturn.domain.platform import Identity, Platform
-from everturn.domain.redaction import redacted
+from everturn.domain.redaction import redact
 from everturn.gateway.admission import Admissions
 from everturn.gateway.book import AccountBook, WantedAccount
 from everturn.gateway.platforms import PlatformKind, refuse_missing_secrets, secrets_of
@@ -124,7 +124,7 @@ class RunningAccount:
             _log.warning("account %s: closing: %r", self.name, error)
 
     def _fail(self, error: str) -> None:
-        self._error = redacted(error.strip())
+        self._error = redact(error.strip())
         _log.warning("the account %s is not served: %s", self.name, self._error)
 
     async def take_hook(self, headers: Mapping[str, str], body: bytes) -> None:

@@ -98,7 +98,7 @@ class JobFolder:
             number += 1
         return OutputPiece(min(start, total), b"".join(pieces), total)
 
-    def kept(self) -> bytes:
+    def read_kept(self) -> bytes:
         """All of the output that was kept, with a note where some was not."""
         pieces: list[bytes] = []
         place = 0

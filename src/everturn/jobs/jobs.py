@@ -108,7 +108,7 @@ class Jobs:
     async def output(self, owner: str, job_id: str, *, after: int, bytes_max: int) -> OutputPiece:
         job = await self._jobs.get(owner, job_id)
         if job.state.is_over:
-            return await self._kept_output(job, after, bytes_max)
+            return await self._read_kept_output(job, after, bytes_max)
         if not self._is_here(job):
             raise JobElsewhere(job_id, Machine.parse(job.machine or "").name)
         return await anyio.to_thread.run_sync(self._folder(job).read, after, bytes_max)
@@ -132,7 +132,7 @@ class Jobs:
         self._bell.ring()
         until = self._clock.monotonic() + seconds
         while self._clock.monotonic() < until:
-            running = [job for job in await self._jobs.running() if job.session_id == session_id]
+            running = [job for job in await self._jobs.find_running() if job.session_id == session_id]
             if not any(map(self._is_here, running)):
                 return
             await self._clock.sleep(_WAIT_LOOK_S)
@@ -204,7 +204,7 @@ class Jobs:
 
     async def look(self) -> int:
         """Look at every job of this machine once; return how many run."""
-        running = [job for job in await self._jobs.running() if self._is_here(job)]
+        running = [job for job in await self._jobs.find_running() if self._is_here(job)]
         for job in running:
             try:
                 await self._look_at(job)
@@ -236,7 +236,7 @@ class Jobs:
         if end is not None:
             await self._finish(job, folder, end)
         elif not is_held:
-            await self._finish(job, folder, await anyio.to_thread.run_sync(self._lost, job, folder))
+            await self._finish(job, folder, await anyio.to_thread.run_sync(self._end_of_lost, job, folder))
 
     async def _show_piece(self, job: Job, folder: JobFolder, place: int, *, is_over: bool) -> int | None:
         """Tell the session's readers about new output, up to the limit. The place after it; None: no more."""
@@ -258,7 +258,7 @@ class Jobs:
 
     async def _finish(self, job: Job, folder: JobFolder, end: JobEnd) -> None:
         """The output first: a row never names bytes that are not stored."""
-        kept = await anyio.to_thread.run_sync(folder.kept)
+        kept = await anyio.to_thread.run_sync(folder.read_kept)
         file_id = None
         if kept:
             name = f"{job.id}.txt"
@@ -278,7 +278,7 @@ class Jobs:
         await self._close_network(job.id)
         await anyio.to_thread.run_sync(_delete, folder.path)
 
-    def _lost(self, job: Job, folder: JobFolder) -> JobEnd:
+    def _end_of_lost(self, job: Job, folder: JobFolder) -> JobEnd:
         """Nothing holds the lock and no end was written, so none will be.
 
         In a sandbox the command died with its shim, unless that was killed while the sandbox was being built.
@@ -322,7 +322,7 @@ class Jobs:
         if stack is not None:
             await stack.aclose()
 
-    async def _kept_output(self, job: Job, after: int, bytes_max: int) -> OutputPiece:
+    async def _read_kept_output(self, job: Job, after: int, bytes_max: int) -> OutputPiece:
         if job.output_file is None:
             return OutputPiece(0, b"", 0)
         file = await self._services.files.get(job.owner, job.output_file)

@@ -23,7 +23,7 @@ _SHIM, _FIRST = 0, 1  # the lines of the file
 
 def wake_shim(folder: Path) -> None:
     """Let a shim go on that was halted with SIGSTOP; a command without a sandbox can do that."""
-    with _opened(folder, _SHIM) as shim:
+    with _open_process(folder, _SHIM) as shim:
         if shim is not None:
             _send(shim, signal.SIGCONT)
 
@@ -36,7 +36,7 @@ def end_command(folder: Path, mark: str) -> None:
     build the sandbox together, and only one of them dies with the shim. Raises EverturnError if the first
     process does not end.
     """
-    with _opened(folder, _FIRST) as first:
+    with _open_process(folder, _FIRST) as first:
         if first is not None:
             _send(first, signal.SIGKILL)
             if not select.select([first], [], [], _END_S)[0]:
@@ -45,7 +45,7 @@ def end_command(folder: Path, mark: str) -> None:
 
 
 @contextmanager
-def _opened(folder: Path, line: int) -> Iterator[int | None]:
+def _open_process(folder: Path, line: int) -> Iterator[int | None]:
     """A handle of the process; None if it is gone, or the shim was killed before it wrote the file."""
     handle = _handle(folder, line)
     try:

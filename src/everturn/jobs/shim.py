@@ -129,7 +129,7 @@ class Shim:
         try:
             if spec["info"] is not None:
                 self._first = _first_process(spec["info"], self._child)
-                self._bound()
+                self._set_limits()
                 _say_go(spec["hold"])
             self._write_processes()
             os.write(answer, b"started\n")
@@ -194,7 +194,7 @@ class Shim:
     def finish(self, end: dict[str, object]) -> None:
         """Write the end. On a full disk it is kept here until there is room: without it the job would be
         lost. If the folder is gone, so is its reader."""
-        written = self.dated(end)
+        written = self.add_times(end)
         while True:
             try:
                 return write_end(self._folder, written)
@@ -203,7 +203,7 @@ class Shim:
             except OSError:
                 time.sleep(_END_AGAIN_S)
 
-    def dated(self, end: dict[str, object]) -> dict[str, object]:
+    def add_times(self, end: dict[str, object]) -> dict[str, object]:
         now_ms = time.time_ns() // 1_000_000
         return {**end, "ended_at": now_ms, "output_bytes": self._output.total}
 
@@ -214,7 +214,7 @@ class Shim:
 
         return Watch(self._folder, self._spec, self._first)
 
-    def _bound(self) -> None:
+    def _set_limits(self) -> None:
         """Set the limits on the first process of the sandbox, before the command starts."""
         if self._first is None:
             return  # bubblewrap could not build the sandbox; its output says why
@@ -378,7 +378,9 @@ def main() -> None:
     except OSError as error:
         detail = f"It could not be started: {error}"
         try:
-            write_end(folder, shim.dated({"state": "lost", "exit_code": None, "detail": detail, "notes": []}))
+            write_end(
+                folder, shim.add_times({"state": "lost", "exit_code": None, "detail": detail, "notes": []})
+            )
         finally:
             os.write(answer, b"failed\n")  # a call waits for this
         return

@@ -112,7 +112,7 @@ class Handles:
 
     def drop_idle(self, session_id: str, use_count: int) -> None:
         """Drop handles of the session that were not used since this count, except its own."""
-        for name in self._serving(session_id):
+        for name in self._handles_of(session_id):
             if (
                 self._current.get(session_id) != name  # guard: b08
                 and self._is_older(session_id, name, use_count)  # guard: b05
@@ -129,7 +129,7 @@ class Handles:
     def forget(self, session_id: str) -> None:
         """Drop everything about a session that was deleted."""
         self._current.pop(session_id, None)
-        for name in self._serving(session_id):
+        for name in self._handles_of(session_id):
             self._drop(session_id, name)
 
     # --- looking up ----------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Handles:
         self._use_count += 1
         known.sessions[session_id] = self._use_count
 
-    def _serving(self, session_id: str) -> list[str]:
+    def _handles_of(self, session_id: str) -> list[str]:
         return [name for name, known in self._known.items() if session_id in known.sessions]
 
     def _is_older(self, session_id: str, name: str, use_count: int) -> bool:

@@ -150,11 +150,11 @@ class Memory(Commits):
             )
         except TimeoutError:
             _log.warning("memory: some turns could not be committed within %g s; they stay owed", limit)
-        left = await self._log_store_errors("drain", self._owing)
+        left = await self._log_store_errors("drain", self._list_owing)
         return DrainResult(rounds.turns, len(left or ()), left == [])
 
     async def _drain(self, rounds: _CommitRounds) -> None:
-        while new := rounds.new(await self._owing(more=len(rounds.stuck))):
+        while new := rounds.new(await self._list_owing(more=len(rounds.stuck))):
             await self._commit_each(new, self.commit_session, rounds)
 
     async def close(self) -> None:
@@ -182,13 +182,13 @@ class Memory(Commits):
         """Commit idle sessions and retry failed commits that are due; return the number of turns."""
         quiet_since = self._clock.now_ms() - round(self.settings.idle_s * 1000)
         rounds = _CommitRounds()
-        await self._commit_each(await self._owing(quiet_since), self.commit_session, rounds)
+        await self._commit_each(await self._list_owing(quiet_since), self.commit_session, rounds)
         return rounds.turns
 
     async def _commit_leftovers(self) -> None:
-        await self._commit_each(await self._owing(), self.commit_session, _CommitRounds())
+        await self._commit_each(await self._list_owing(), self.commit_session, _CommitRounds())
 
-    async def _owing(self, quiet_since: int | None = None, more: int = 0) -> list[Owing]:
+    async def _list_owing(self, quiet_since: int | None = None, more: int = 0) -> list[Owing]:
         """Sessions that owe turns to handles of this process or of no living one."""
         return await self.ledger.list_owing(
             worker=self._worker,

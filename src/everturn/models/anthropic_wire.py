@@ -191,9 +191,9 @@ class AnthropicModel(WireModel):
                 f"{self.name} answered with {answer.media_type}, not with a stream.",
                 hint="Check base_url: it must be the address before /v1/messages.",
             )
-        reading = _Reading(self._caller, _lost_space(request, self._target))
+        reading = _Reading(self._caller, _space_not_sent(request, self._target))
         async with aclosing(answer.pieces()) as pieces:
-            with answer.naming_failures():
+            with answer.translate_failures():
                 async for piece in pieces:
                     for chunk in reading.take(reading.feed(piece)):
                         yield chunk
@@ -237,7 +237,7 @@ class _Reading(AnswerReader):
 
     def __init__(self, caller: RequestSender, lost_space: str) -> None:
         super().__init__(caller)
-        self._lost_space = lost_space
+        self._space_not_sent = lost_space
         self._blocks: dict[int, _OpenBlock] = {}
         self._input = _Usage()
         self._output_tokens: int | None = None
@@ -291,10 +291,10 @@ class _Reading(AnswerReader):
 
     def _give(self, text: str, chunks: list[Chunk]) -> None:
         """Yield the text, without the space at the end of the prefix, which the request could not carry."""
-        while self._lost_space and text.startswith(self._lost_space[0]):
-            text, self._lost_space = text[1:], self._lost_space[1:]
+        while self._space_not_sent and text.startswith(self._space_not_sent[0]):
+            text, self._space_not_sent = text[1:], self._space_not_sent[1:]
         if text:
-            self._lost_space = ""
+            self._space_not_sent = ""
             chunks.append(TextChunk(text))
 
     def _take_rare(self, index: int, delta: _Delta) -> ReasoningChunk | None:
@@ -411,7 +411,7 @@ def _write_all(
     return messages
 
 
-def _lost_space(request: ModelRequest, target: Target) -> str:
+def _space_not_sent(request: ModelRequest, target: Target) -> str:
     """Trailing space of the prefix, which the API rejects; the model will write it again."""
     return request.prefix[len(request.prefix.rstrip()) :] if target.continues_by else ""
 

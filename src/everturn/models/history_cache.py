@@ -83,11 +83,11 @@ def _cut(messages: Sequence[Message], start: int, spare: int) -> int:
     """
     for end in range(start, len(messages)):
         if any(type(part) is Attachment for part in messages[end].parts):
-            return _closed(messages, end, spare=0)
-    return _closed(messages, len(messages), spare)
+            return _find_closing(messages, end, spare=0)
+    return _find_closing(messages, len(messages), spare)
 
 
-def _closed(messages: Sequence[Message], end: int, spare: int) -> int:
+def _find_closing(messages: Sequence[Message], end: int, spare: int) -> int:
     for place in range(end, 0, -1):
         if spare <= 0 and _is_closing(messages[place - 1]):
             return place

@@ -63,7 +63,7 @@ class Keys:
             return ENVIRONMENT
         return self._secrets.state.place if f"{_KEYS}/{provider}" in self._secrets.names() else None
 
-    def stored(self) -> tuple[str, ...]:
+    def list_stored(self) -> tuple[str, ...]:
         """The providers that have a stored key."""
         names = (name.partition("/") for name in self._secrets.names())
         return tuple(own for kind, _, own in names if kind == _KEYS)

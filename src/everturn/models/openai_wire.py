@@ -188,7 +188,7 @@ class OpenAIModel(WireModel):
             )
         else:
             async with aclosing(answer.pieces()) as pieces:
-                with answer.naming_failures():
+                with answer.translate_failures():
                     async for piece in pieces:
                         for chunk in reading.take(reading.feed(piece)):
                             yield chunk

@@ -134,11 +134,11 @@ class ResponseBytes:
 
     async def whole(self) -> bytes:
         """The whole body, for an answer that is not streamed."""
-        with self.naming_failures():
+        with self.translate_failures():
             return await self._response.aread()
 
     @contextmanager
-    def naming_failures(self) -> Iterator[None]:
+    def translate_failures(self) -> Iterator[None]:
         """Turn a connection that fails while reading into ModelTimeout or ModelDropped."""
         try:
             yield

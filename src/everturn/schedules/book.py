@@ -62,7 +62,7 @@ class ScheduleBook:
 
     async def add(self, owner: str, settings: ScheduleSettings, session_id: str | None = None) -> Schedule:
         now = self._clock.now_ms()
-        settings = _checked(settings, now)
+        settings = _check_settings(settings, now)
         due_at = next(iter(next_times(settings.timing, now, 1)))
         return await self._schedules.create(owner, settings, due_at=due_at, session_id=session_id)
 
@@ -76,20 +76,20 @@ class ScheduleBook:
             if version is not None and version != schedule.version:
                 raise Stale(schedule_id, version, schedule.version, what="Schedule")
             try:
-                return await self._schedules.change(self._changed(schedule, dict(changes)))
+                return await self._schedules.change(self._apply(schedule, dict(changes)))
             except Stale:  # it was due just now
                 if not tries_left:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _changed(self, schedule: Schedule, changes: dict[str, Any]) -> Schedule:
+    def _apply(self, schedule: Schedule, changes: dict[str, Any]) -> Schedule:
         now = self._clock.now_ms()
         is_paused = changes.pop("is_paused", schedule.paused_at is not None)
         session_id = changes.pop("session_id", schedule.session_id)
         settings = msgspec.structs.replace(schedule.settings, **changes)
         is_new_timing = settings.timing != schedule.settings.timing
         if is_new_timing or not changes.keys() <= {"timing"}:
-            settings = _checked(settings, now, has_new_timing=is_new_timing)
+            settings = _check_settings(settings, now, has_new_timing=is_new_timing)
         changed = msgspec.structs.replace(schedule, settings=settings, session_id=session_id)
         if is_new_timing or (schedule.paused_at is not None and not is_paused):
             changed = replan(changed, now)
@@ -100,7 +100,9 @@ class ScheduleBook:
         return changed
 
 
-def _checked(settings: ScheduleSettings, now_ms: int, *, has_new_timing: bool = True) -> ScheduleSettings:
+def _check_settings(
+    settings: ScheduleSettings, now_ms: int, *, has_new_timing: bool = True
+) -> ScheduleSettings:
     if not settings.name.strip() or len(settings.name) > NAME_CHARS_MAX:
         raise Invalid(f"A name has 1 to {NAME_CHARS_MAX} characters.", hint="Choose another name.")
     refuse_control_characters(name=settings.name, model=settings.model, profile=settings.profile)

@@ -140,14 +140,18 @@ class _Answer:
 
     def _ask_when(self) -> Reading:
         found = self._found
-        at = _shown(found.times[0]) if found.times and not found.is_half_day else "08:00"
+        at = _format_time(found.times[0]) if found.times and not found.is_half_day else "08:00"
         choices = [self._choice(f"{days} at {at}") for days in ("Every day", "Weekdays", "Tomorrow")]
         if found.times:
             return self._ask(f"At {at}. On which days?", "", choices)
         return self._ask("When?", "The sentence names no time.", choices)
 
     def _ask_day(self, day: Day) -> Reading:
-        at = _shown(self._found.times[0]) if self._found.times and not self._found.is_half_day else "08:00"
+        at = (
+            _format_time(self._found.times[0])
+            if self._found.times and not self._found.is_half_day
+            else "08:00"
+        )
         if day.words.endswith("year"):
             return self._ask(
                 f"{day.words}. On which day?", "Write it like: every year on 21 March at 10:00.", []
@@ -161,7 +165,7 @@ class _Answer:
 
     def _ask_half(self, day: Day) -> Reading:
         hour, minute = self._found.times[0]
-        choices = [self._at(_shown((part, minute))) for part in (hour, hour + 12)]
+        choices = [self._at(_format_time((part, minute))) for part in (hour, hour + 12)]
         return self._ask(f"{day.words} at {hour}. In the morning or in the afternoon?", day.note, choices)
 
     def _ask_time(self, day: Day) -> Reading:
@@ -174,7 +178,7 @@ class _Answer:
         detail = (
             "Times with different minutes need a schedule each." if day.cron else "This rule has one time."
         )
-        choices = [self._at(_shown(time)) for time in self._found.times]
+        choices = [self._at(_format_time(time)) for time in self._found.times]
         return self._ask(f"{day.words}. At which of these times?", detail, choices)
 
     def _at(self, time: str) -> SentenceChoice:
@@ -190,7 +194,7 @@ class _Answer:
         )
 
 
-def _shown(time: tuple[int, int]) -> str:
+def _format_time(time: tuple[int, int]) -> str:
     return f"{time[0]:02d}:{time[1]:02d}"
 
 

@@ -294,9 +294,9 @@ def _take_month_day(found: TimeWords, match: re.Match[str]) -> bool:
     if any(not 1 <= number <= 31 for number in numbers):
         return False
     if numbers:
-        shown = " and ".join(f"{number}{_ending(number)}" for number in numbers)
+        shown = " and ".join(f"{number}{_ordinal_suffix(number)}" for number in numbers)
         late = max(numbers)
-        note = f"Months without a {late}{_ending(late)} are left out." if late > 28 else ""
+        note = f"Months without a {late}{_ordinal_suffix(late)} are left out." if late > 28 else ""
         made = Day(f"On the {shown}", cron=f"{','.join(map(str, numbers))} * *", note=note)
     else:
         made = Day("On the last day of the month", cron="L * *")
@@ -306,7 +306,7 @@ def _take_month_day(found: TimeWords, match: re.Match[str]) -> bool:
     return True
 
 
-def _ending(number: int) -> str:
+def _ordinal_suffix(number: int) -> str:
     return "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 

@@ -128,7 +128,7 @@ class SchedulesTool(Action):
         if given.action == "delete":
             return Concern(f"it deletes {short} and its history", asks_always=True)
         if given.action == "change":
-            settings = await self._changed(call, given, schedule)
+            settings = await self._apply(call, given, schedule)
             words = f"it changes {short} to: {self._describe(settings)}"
         else:
             words = f"it continues a schedule: {self._describe(schedule.settings)}"
@@ -161,14 +161,14 @@ class SchedulesTool(Action):
         settings = await self._settings(call, given)
         chat = await self._chat(call)
         settings = msgspec.structs.replace(settings, report_to=None if chat is None else chat.id)
-        return f"Made {self._said(await self._book.add(call.owner, settings))}"
+        return f"Made {self._confirm(await self._book.add(call.owner, settings))}"
 
     async def _change(self, call: ToolCall, given: Given) -> str:
         schedule = await self._store.schedules.get(call.owner, given.schedule_id)
-        settings = await self._changed(call, given, schedule)
+        settings = await self._apply(call, given, schedule)
         fields = ("name", "text", "timing", "runs_in", "is_trusted")
         changes = {field: getattr(settings, field) for field in fields}
-        return f"Changed {self._said(await self._book.change(call.owner, given.schedule_id, **changes))}"
+        return f"Changed {self._confirm(await self._book.change(call.owner, given.schedule_id, **changes))}"
 
     async def _pause(self, call: ToolCall, given: Given) -> str:
         await self._book.change(call.owner, given.schedule_id, is_paused=True)
@@ -176,32 +176,32 @@ class SchedulesTool(Action):
 
     async def _continue(self, call: ToolCall, given: Given) -> str:
         schedule = await self._book.change(call.owner, given.schedule_id, is_paused=False)
-        return f"Continued {self._said(schedule)}"
+        return f"Continued {self._confirm(schedule)}"
 
     async def _delete(self, call: ToolCall, given: Given) -> str:
         await self._store.schedules.delete(call.owner, given.schedule_id)
         return f"Deleted {given.schedule_id} and its history. Its sessions stay."
 
-    def _said(self, schedule: Schedule) -> str:
+    def _confirm(self, schedule: Schedule) -> str:
         return f"{_line(schedule)}. A running server runs it."
 
     # --- from the arguments ------------------------------------------------------------------------
 
     async def _settings(self, call: ToolCall, given: Given) -> ScheduleSettings:
-        text = _checked_text(given.text)
+        text = _check_text(given.text)
         return ScheduleSettings(
             name=given.name.strip() or name_of(text),
             text=text,
-            timing=await self._timing(call, given.when, given.timezone),
+            timing=await self._read_timing(call, given.when, given.timezone),
             runs_in=RunsIn.NEW if given.new_sessions else RunsIn.ONE,
             profile=call.profile,  # a run has no more tools than the session that asked for it
             is_trusted=not call.is_tainted,
         )
 
-    async def _changed(self, call: ToolCall, given: Given, schedule: Schedule) -> ScheduleSettings:
+    async def _apply(self, call: ToolCall, given: Given, schedule: Schedule) -> ScheduleSettings:
         settings = schedule.settings
         if given.text:
-            text, is_trusted = _checked_text(given.text), not call.is_tainted
+            text, is_trusted = _check_text(given.text), not call.is_tainted
             settings = msgspec.structs.replace(settings, text=text, is_trusted=is_trusted)
         if given.name:
             settings = msgspec.structs.replace(settings, name=given.name.strip())
@@ -210,12 +210,12 @@ class SchedulesTool(Action):
             settings = msgspec.structs.replace(settings, runs_in=runs_in)
         zone = given.timezone or settings.timing.timezone
         if given.when:
-            timing = await self._timing(call, given.when, zone)
+            timing = await self._read_timing(call, given.when, zone)
         else:
             timing = Timing(settings.timing.rule, zone)
         return msgspec.structs.replace(settings, timing=timing)
 
-    async def _timing(self, call: ToolCall, when: str, timezone: str) -> Timing:
+    async def _read_timing(self, call: ToolCall, when: str, timezone: str) -> Timing:
         if not when.strip():
             raise Invalid("It is not said when.", hint="Give `when`, such as: every weekday at 8.")
         # Counted from the message, not from now: an approval may come days later, and "tomorrow" must stay
@@ -232,7 +232,7 @@ def _refuse_guest(call: ToolCall) -> None:
         raise Invalid("Guests cannot have schedules.", hint="The owner of this agent can make them.")
 
 
-def _checked_text(text: str) -> str:
+def _check_text(text: str) -> str:
     if not text.strip() or len(text) > TEXT_CHARS_MAX:
         raise Invalid(f"A text has 1 to {TEXT_CHARS_MAX} characters.", hint="Say in it what to do each time.")
     return text.strip()

@@ -67,12 +67,12 @@ class Budgets:
     async def reserve(
         self, call: ModelCall, estimate: CallEstimate, *, defaults: Sequence[BudgetLimit] = ()
     ) -> int:
-        return _granted(await self._db.write(_reserve, call, estimate, tuple(defaults), is_held=True))
+        return _require_grant(await self._db.write(_reserve, call, estimate, tuple(defaults), is_held=True))
 
     async def reserve_aside(
         self, call: ModelCall, estimate: CallEstimate, *, defaults: Sequence[BudgetLimit] = ()
     ) -> int:
-        return _granted(await self._db.write(_reserve, call, estimate, tuple(defaults), is_held=False))
+        return _require_grant(await self._db.write(_reserve, call, estimate, tuple(defaults), is_held=False))
 
     async def settle(self, settled: Settled) -> None:
         await self._db.write(_settle_alone, settled)
@@ -82,11 +82,11 @@ class Budgets:
     ) -> None:
         await self._db.write(_append_settled, position, tuple(settled), tuple(payloads))
 
-    async def waiting(self) -> Sequence[WaitingTurn]:
-        return await self._db.read(_waiting)
+    async def waiting_turns(self) -> Sequence[WaitingTurn]:
+        return await self._db.read(_find_waiting)
 
 
-def _granted(result: int | OverBudget) -> int:
+def _require_grant(result: int | OverBudget) -> int:
     if isinstance(result, OverBudget):
         raise result
     return result
@@ -138,7 +138,7 @@ def _with_left(budget: Budget, held: int) -> Budget:
     )
 
 
-def _waiting(tx: Tx) -> Script[list[WaitingTurn]]:
+def _find_waiting(tx: Tx) -> Script[list[WaitingTurn]]:
     found = []
     for ask in (yield from BUDGET_ASKS.all()):
         about = read_ask_body(ask.body).budget
@@ -247,7 +247,7 @@ def _reserve(
         session, turn = yield from lock_held_turn(tx, call.turn_id, call.epoch)
     else:
         session, turn = yield from lock_turn(tx, call.turn_id)
-    rows = yield from _applying(tx, session, turn, call, defaults)
+    rows = yield from _find_applying(tx, session, turn, call, defaults)
     run_at = (yield from RUN_BEGAN.first(session.no)) or turn.turn.created_at
     starts = [period_at(_budget_of(row).limit, tx.now, run_at=run_at).start for row in rows]
     budgets = [_budget_of(row).at(start) for row, start in zip(rows, starts, strict=True)]
@@ -268,7 +268,7 @@ def _reserve(
     return output_tokens
 
 
-def _applying(
+def _find_applying(
     tx: Tx, session: SessionRow, turn: TurnRow, call: ModelCall, defaults: Sequence[BudgetLimit]
 ) -> Script[list[BudgetColumns]]:
     """The budgets that apply to the turn, locked. The owner has those of the settings, as they are now, where

@@ -99,8 +99,8 @@ class Checkpoints:
     ) -> list[Checkpoint]:
         return await self._db.read(_of_session, owner, session_id, before, limit)
 
-    async def kept(self, owner: str, session_id: str) -> list[Checkpoint]:
-        return await self._db.read(_kept, owner, session_id)
+    async def list_kept(self, owner: str, session_id: str) -> list[Checkpoint]:
+        return await self._db.read(_list_kept, owner, session_id)
 
     async def tree_at(self, owner: str, session_id: str, at: At) -> str:
         return await self._db.read(_tree_at, owner, session_id, at)
@@ -130,11 +130,11 @@ class Checkpoints:
         at the moment is not damaged, and nothing may be collected meanwhile.
         """
         damaged: list[DamagedTree] = []
-        async for hashes in self._named(damaged):
+        async for hashes in self._walk_trees(damaged):
             yield hashes  # guard: e01
         if not damaged:
             return
-        by = max([await self._db.read(_stored_by, tree.sha256) for tree in damaged])
+        by = max([await self._db.read(_latest_put, tree.sha256) for tree in damaged])
         for tree in damaged:
             _log.warning("%s; what it can name is kept", tree.why.rstrip("."))
         after = ""
@@ -142,23 +142,23 @@ class Checkpoints:
             after = found[-1]
             yield found
 
-    async def damaged(self) -> list[DamagedTree]:
+    async def find_damaged(self) -> list[DamagedTree]:
         """The trees that cannot be read, each with the first checkpoint that names it."""
         damaged: list[DamagedTree] = []
-        async for _ in self._named(damaged):
+        async for _ in self._walk_trees(damaged):
             pass
         return damaged
 
-    async def _named(self, damaged: list[DamagedTree]) -> AsyncIterator[Sequence[str]]:
+    async def _walk_trees(self, damaged: list[DamagedTree]) -> AsyncIterator[Sequence[str]]:
         seen: set[str] = set()
         after = 0
         while rows := await self._db.read(_trees, after):
             after = rows[-1].checkpoint_no
             for checkpoint_id, tree in [(row.id, tree) for row in rows for tree in (row.before, row.tree)]:
-                async for hashes in self._named_by(checkpoint_id, tree, seen, damaged):
+                async for hashes in self._walk_tree(checkpoint_id, tree, seen, damaged):
                     yield hashes
 
-    async def _named_by(
+    async def _walk_tree(
         self, checkpoint_id: str, root: str, seen: set[str], damaged: list[DamagedTree]
     ) -> AsyncIterator[Sequence[str]]:
         """The trees below this one that were not seen yet, and what they name."""
@@ -377,12 +377,12 @@ def _of_session(
     return [checkpoint_of(row) for row in rows]
 
 
-def _kept(tx: Tx, owner: str, session_id: str) -> Script[list[Checkpoint]]:
+def _list_kept(tx: Tx, owner: str, session_id: str) -> Script[list[Checkpoint]]:
     session = yield from shown_session(tx, owner, session_id)
     return [checkpoint_of(row) for row in (yield from CHECKPOINTS_KEPT.all(session.no))]
 
 
-def _stored_by(tx: Tx, tree: str) -> Script[int]:
+def _latest_put(tx: Tx, tree: str) -> Script[int]:
     """When the last blob that a tree names was stored, at the latest: within the put that stored it."""
     touched = yield from BLOB_TOUCHED.first(tree)
     return (tx.now if touched is None else touched) + GRACE_MS

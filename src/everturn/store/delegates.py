@@ -374,14 +374,14 @@ def _give(tx: Tx, delegate_id: str) -> Script[Turn | None]:
     yield q("delegate_given", delegate_id, tx.now)
     if turn is not None and row.is_waited and turn.state is TurnState.WAITING:
         return (yield from _answer(tx, parent, turn, row))
-    yield from add_events(tx, parent, OF_SESSION, [_ended(row, is_told=False)], is_activity=False)
+    yield from add_events(tx, parent, OF_SESSION, [_make_ended(row, is_told=False)], is_activity=False)
     tx.touch(parent.owner, parent.id)
     if row.is_waited:
         return None
     return (yield from _wake(tx, parent, row))
 
 
-def _ended(row: DelegateColumns, *, is_told: bool) -> DelegateEnded:
+def _make_ended(row: DelegateColumns, *, is_told: bool) -> DelegateEnded:
     result = results.decode(row.result or "")
     return DelegateEnded(
         row.session_id,
@@ -402,7 +402,7 @@ def _answer(tx: Tx, parent: SessionRow, turn: TurnRow, row: DelegateColumns) -> 
     writer = yield from WRITER.first(turn.no, turn.turn.epoch)
     number = (writer.number if writer else 0) + 1
     place = EventPlace(turn, turn.turn.epoch, number)
-    yield from add_events(tx, parent, place, [_ended(row, is_told=True)])
+    yield from add_events(tx, parent, place, [_make_ended(row, is_told=True)])
     yield q("writer_number", turn.no, turn.turn.epoch, number)
     if (yield from ASKS_OPEN_OF_TURN.only(turn.no)) == 0:
         yield q("turn_ready", turn.no, "answered", tx.now)

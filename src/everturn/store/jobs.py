@@ -50,11 +50,11 @@ class JobRows:
     ) -> Sequence[Job]:
         return [self._job(row) for row in await self._db.read(_list, owner, session_id, before, limit)]
 
-    async def lost(self, owner: str, *, since_ms: int, limit: int) -> Sequence[Job]:
-        return [self._job(row) for row in await self._db.read(_lost, owner, since_ms, limit)]
+    async def find_lost(self, owner: str, *, since_ms: int, limit: int) -> Sequence[Job]:
+        return [self._job(row) for row in await self._db.read(_find_lost, owner, since_ms, limit)]
 
-    async def running(self) -> Sequence[Job]:
-        return [self._job(row) for row in await self._db.read(_running)]
+    async def find_running(self) -> Sequence[Job]:
+        return [self._job(row) for row in await self._db.read(_find_running)]
 
     async def watch(self, job_id: str, worker: str) -> None:
         await self._db.write(_watch, job_id, worker)
@@ -139,11 +139,11 @@ def _get(tx: Tx, owner: str, job_id: str) -> Script[JobColumns]:
     row = yield from JOB.first(check_id(job_id, "job"))
     if row is None or row.owner != owner:
         raise NotFound("job", job_id)
-    yield from _shown(tx, row)
+    yield from _refuse_hidden(tx, row)
     return row
 
 
-def _shown(tx: Tx, row: JobColumns) -> Script[None]:
+def _refuse_hidden(tx: Tx, row: JobColumns) -> Script[None]:
     """The jobs of a deleted session are not shown, as the session is not."""
     if (yield from get_session(tx, row.owner, row.session_id)).is_deleted:
         raise Gone("session", row.session_id)
@@ -154,11 +154,11 @@ def _list(tx: Tx, owner: str, session_id: str, before: str, limit: int) -> Scrip
     return (yield from JOBS.all(owner, session_id, after_no, limit))
 
 
-def _lost(tx: Tx, owner: str, since_ms: int, limit: int) -> Script[list[JobColumns]]:
+def _find_lost(tx: Tx, owner: str, since_ms: int, limit: int) -> Script[list[JobColumns]]:
     return (yield from JOBS_LOST.all(owner, since_ms, limit))
 
 
-def _running(tx: Tx) -> Script[list[JobColumns]]:
+def _find_running(tx: Tx) -> Script[list[JobColumns]]:
     return (yield from JOBS_RUNNING.all())
 
 

@@ -98,8 +98,8 @@ class Schedules:
         row = await self._db.read(_of_turn, owner, turn_id)
         return None if row is None else schedule_of(row)
 
-    async def troubled(self, owner: str, *, limit: int) -> Sequence[ScheduleTrouble]:
-        return [_trouble_of(row) for row in await self._db.read(_troubled, owner, limit)]
+    async def find_troubled(self, owner: str, *, limit: int) -> Sequence[ScheduleTrouble]:
+        return [_trouble_of(row) for row in await self._db.read(_find_troubled, owner, limit)]
 
     async def due(self, *, limit: int) -> Sequence[Schedule]:
         return await self._db.read(_due, limit)
@@ -261,7 +261,7 @@ def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[ScheduleColumns | None]
     return (yield from SCHEDULE_OF_TURN.first(turn_id, owner))
 
 
-def _troubled(tx: Tx, owner: str, limit: int) -> Script[list[TroubledColumns]]:
+def _find_troubled(tx: Tx, owner: str, limit: int) -> Script[list[TroubledColumns]]:
     return (yield from SCHEDULES_TROUBLED.all(owner, limit))
 
 
@@ -302,9 +302,9 @@ def _settle(tx: Tx, plan: DuePlan) -> Script[Settlement]:
             case WhenOverlapping.REPLACE:
                 replaced = yield from _cancel(tx, schedule, active)
             case WhenOverlapping.SKIP:
-                times = tuple(_skipped(time, _still_active(active)) for time in times)
+                times = tuple(_skip(time, _still_active(active)) for time in times)
     if (yield from _has_lost_session(tx, schedule)):
-        times = tuple(_skipped(time, _SESSION_DELETED) for time in times)
+        times = tuple(_skip(time, _SESSION_DELETED) for time in times)
         schedule = msgspec.structs.replace(schedule, paused_at=tx.now, pause_reason=_SESSION_DELETED)
     made = []
     for time in times:
@@ -334,7 +334,7 @@ def _still_active(active: Sequence[ActiveRun]) -> str:
     return "The run before was still going."
 
 
-def _skipped(time: PlannedTime, reason: str) -> PlannedTime:
+def _skip(time: PlannedTime, reason: str) -> PlannedTime:
     return PlannedTime(time.due_at, Fate.SKIPPED, reason) if time.fate in RUNS else time
 
 

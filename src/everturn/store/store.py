@@ -127,7 +127,7 @@ class Store:
             is_log_stuck=bool(writer.log_trouble),
         )
 
-    async def changed(self, known: int) -> int:
+    async def wait_for_change(self, known: int) -> int:
         return await self._hub.changed(known)
 
     async def changes(self, owner: str) -> AsyncGenerator[list[tuple[str, Session | None]] | None, None]:

@@ -11,7 +11,7 @@ from everturn.domain.checkpoints import Cause, Changes, TurnFiles, merge_changes
 from everturn.store.checkpoints import body_of
 from everturn.store.scripts.queries.files import CHANGES_OF_TURNS, CHECKPOINTS_OF_TURN, CheckpointColumns
 from everturn.store.scripts.rows import to_json
-from everturn.store.scripts.script import Script, listed, q
+from everturn.store.scripts.script import Script, encode_list, q
 
 SHOWN_MAX: Final = 20  # changes of a turn on a page of messages
 _changes = msgspec.json.Decoder(Changes)
@@ -20,7 +20,7 @@ _changes = msgspec.json.Decoder(Changes)
 def files_of_turns(turn_ids: Iterable[str]) -> Script[dict[str, TurnFiles]]:
     """By turn; those that changed nothing are not in it."""
     steps: dict[str, list[Changes]] = {}
-    for row in (yield from CHANGES_OF_TURNS.all(listed(turn_ids))):
+    for row in (yield from CHANGES_OF_TURNS.all(encode_list(turn_ids))):
         steps.setdefault(row.turn_id, []).append(_changes.decode(row.body))
     merged = {turn_id: merge_changes(each) for turn_id, each in steps.items()}
     return {

@@ -17,14 +17,14 @@ from everturn.store.scripts.queries.delivery import (
     ReplyPartColumns,
 )
 from everturn.store.scripts.rows import SessionRow
-from everturn.store.scripts.script import Script, Tx, listed
+from everturn.store.scripts.script import Script, Tx, encode_list
 
 REMOVED_MARK = "~"  # in the account's name in rows of an account that was removed; no account can have it
 
 
 def replies_of_turns(turn_ids: Iterable[str]) -> Script[dict[str, tuple[ReplyDelivery, ...]]]:
     """By turn, one for each chat that the answer goes to; turns without one are not in it."""
-    rows = yield from REPLIES_OF_TURNS.all(listed(turn_ids))
+    rows = yield from REPLIES_OF_TURNS.all(encode_list(turn_ids))
     found: dict[str, tuple[ReplyDelivery, ...]] = {}
     for (turn_id, _), parts in groupby(rows, lambda row: (row.turn_id, row.chat_id)):
         found[turn_id] = (*found.get(turn_id, ()), _delivery_of(list(parts)))
@@ -45,7 +45,7 @@ def lock_replies(tx: Tx, part_ids: Sequence[str]) -> Script[list[LockedReply]]:
     Call it before the parts are changed: purging a session locks the session first as well.
     """
     locked = []
-    for reply in (yield from REPLIES_OF_PARTS.all(listed(part_ids))):
+    for reply in (yield from REPLIES_OF_PARTS.all(encode_list(part_ids))):
         try:
             session = yield from lock_session(tx, reply.owner, reply.session_id)
         except (Gone, NotFound):

@@ -125,10 +125,10 @@ class Upkeep:
         """Damage to the stored versions of workspaces, as far as trees and earlier reads show it."""
         found = [
             Finding("bytes damaged", f"the blob {sha256}; storing the same file again mends it")
-            for sha256 in await self._db.read(_damaged)
+            for sha256 in await self._db.read(_find_damaged)
         ]
         try:
-            damaged = await self._checkpoints.damaged()
+            damaged = await self._checkpoints.find_damaged()
         except StorageAway as error:
             return [*found, Finding("storage away", error.message)]
         for tree in damaged:
@@ -200,7 +200,7 @@ def _scan(tx: Tx, session_no: int, position: int) -> Script[tuple[tuple[int, int
     return ((events[-1].session_no, events[-1].position) if events else None), found
 
 
-def _damaged(tx: Tx) -> Script[list[str]]:
+def _find_damaged(tx: Tx) -> Script[list[str]]:
     return (yield from BLOBS_DAMAGED.all(_LISTED_MAX))
 
 

@@ -92,8 +92,8 @@ class WorkingCopies:
     ) -> bool:
         return await self._db.write(_settle, owner, session_id, wanted, machine, done, held)
 
-    async def unsettled(self) -> list[Unsettled]:
-        return await self._db.read(_unsettled)
+    async def find_unsettled(self) -> list[Unsettled]:
+        return await self._db.read(_find_unsettled)
 
 
 def _get(tx: Tx, owner: str, session_id: str) -> Script[WorkingCopy]:
@@ -265,7 +265,7 @@ def branch_files(
     """
     rows = yield from CHECKPOINTS_TO_COPY.all(session.no)
     copied = [row for row in rows if row.turn_no is None or row.turn_no in turns]
-    yield Query("checkpoint_copy", many=[_copied_row(tx, copy, row, turns) for row in copied])  # guard: e03
+    yield Query("checkpoint_copy", many=[_copy_row(tx, copy, row, turns) for row in copied])  # guard: e03
     if session.session.project is not None:
         return
     last_no = next(reversed(turns))
@@ -283,7 +283,7 @@ def branch_files(
         yield from _want(tx, copy, tree, EMPTY_TREE, {})  # guard: e03
 
 
-def _copied_row(
+def _copy_row(
     tx: Tx, copy: SessionRow, row: CheckpointToCopy, turns: Mapping[int, int]
 ) -> tuple[str | int | None, ...]:
     turn_no = None if row.turn_no is None else turns[row.turn_no]
@@ -356,6 +356,6 @@ def _record_held(
     yield from add_checkpoint(tx, session, place, wanted, held.tree, held.changes)
 
 
-def _unsettled(tx: Tx) -> Script[list[Unsettled]]:
+def _find_unsettled(tx: Tx) -> Script[list[Unsettled]]:
     rows = yield from WORKING_COPIES_UNSETTLED.all()
     return [Unsettled(row.owner, row.session_id, row.machine) for row in rows]

@@ -150,7 +150,7 @@ class FakeToolbox:
     async def forget(self, owner: str, session_id: str) -> None:
         self.forgotten.append(session_id)
 
-    async def untrusted(self, owner: str, session_id: str, profile: str | None) -> Sequence[Untrusted]:
+    async def list_untrusted(self, owner: str, session_id: str, profile: str | None) -> Sequence[Untrusted]:
         decided = {digest for _, digest, _ in self.decided}
         return [told for told in self.untrusted_texts if told.digest not in decided]
 

@@ -23,7 +23,7 @@ from everturn.testing.models import Answer, ScriptedModel, ScriptedModels
 from everturn.web import Web, WebServices, WebSettings, build_web
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.peers import OwnerCheck
-from everturn.web.build import described
+from everturn.web.build import describe_table
 from everturn.web.http.routing import AnyEndpoint
 from everturn.web.server import address_of, bind, serve
 
@@ -58,7 +58,7 @@ class Running:
 
     @property
     def document(self) -> JsonObject:
-        return described(self.web.table)
+        return describe_table(self.web.table)
 
     # ``Any``, here and below: a request is JSON, and tests send wrong ones too.
     async def new_session(self, **body: Any) -> JsonObject:

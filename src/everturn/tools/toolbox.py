@@ -177,7 +177,7 @@ class EverturnToolbox:
     async def decide_instructions(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
         await self.trust.decide_instructions(owner, workspace, digest, use=use)
 
-    async def untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
+    async def list_untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
         """What the MCP servers of the profile say, as far as the user has not decided on it."""
         await self._check_sign_in(profile)
         return await self._mcp.untrusted(owner, session_id, profile)

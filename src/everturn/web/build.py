@@ -91,7 +91,7 @@ def build_web(services: WebServices, settings: WebSettings, *, more: Iterable[An
     parts = _Parts(services, settings)
     server = ServerApi(
         ServerParts(services.engine, services.store, parts.streams, parts.metrics, services.gateway),
-        lambda: described(web.table, settings.root),
+        lambda: describe_table(web.table, settings.root),
         lambda: web.is_stopping,
     )
     table = Table([*parts.session_endpoints(), *parts.settings_endpoints(), *server.endpoints(), *more])
@@ -219,6 +219,6 @@ def _with_host_network(profiles: Profiles) -> tuple[str, ...]:
     return (*found, *(f"mcp.{name}" for name, one in profiles.servers.items() if one.host_network))
 
 
-def described(table: Table, base_path: str = "") -> JsonObject:
+def describe_table(table: Table, base_path: str = "") -> JsonObject:
     """The OpenAPI document of a table."""
     return openapi.document(table.endpoints, base_path=base_path, extra=(AnyPayload,))

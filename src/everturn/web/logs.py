@@ -15,7 +15,7 @@ from typing import IO
 
 import msgspec
 
-from everturn.domain.redaction import redacted
+from everturn.domain.redaction import redact
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -31,7 +31,7 @@ def plain(text: str) -> str:
 
 def _text(value: str) -> str:
     # A file's name can hold halves of characters, which JSON cannot: the whole line would be lost.
-    return redacted(value).encode("utf-8", "backslashreplace").decode()
+    return redact(value).encode("utf-8", "backslashreplace").decode()
 
 
 def _plain_json(line: str) -> str:
@@ -67,9 +67,9 @@ class ForPeople(logging.Formatter):
             if name not in _OWN and not name.startswith("_") and name != "color_message"
         )
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
-        line = plain(redacted(f"{stamp} {level}{record.getMessage()} {extra}".rstrip()))
+        line = plain(redact(f"{stamp} {level}{record.getMessage()} {extra}".rstrip()))
         if record.exc_info:
-            trace = redacted("".join(traceback.format_exception(*record.exc_info)).rstrip())
+            trace = redact("".join(traceback.format_exception(*record.exc_info)).rstrip())
             line = "\n".join([line, *map(plain, trace.split("\n"))])
         return line
 

@@ -23,13 +23,13 @@ class RequestLog:
         """Seconds, to be given to ``finished``."""
         return self._clock.monotonic()
 
-    def failed(self, error: Exception) -> EverturnError:
+    def note_failure(self, error: Exception) -> EverturnError:
         """Log an unexpected error in full; return what the client is told of it."""
         request_id = self._ids.make("req")
         _log.error("request %s failed", request_id, exc_info=error)
         return Internal(request_id)
 
-    def finished(
+    def note_end(
         self, method: str, route: str, path: str, status: int, started: float, is_stream: bool
     ) -> None:
         seconds = self._clock.monotonic() - started

@@ -174,14 +174,14 @@ class _Exchange:
         except ClientGone:
             self._status = self._status or 499
         except Exception as error:
-            problem = self._web.log.failed(error)
+            problem = self._web.log.note_failure(error)
             if self._status:
                 raise  # part of the answer was sent: only closing the connection tells the client
             await self._refuse(problem)
         finally:
             route = self._endpoint.path if self._endpoint else "page"
             is_stream = self._endpoint is not None and self._endpoint.is_stream
-            self._web.log.finished(self._method, route, self._path, self._status, started, is_stream)
+            self._web.log.note_end(self._method, route, self._path, self._status, started, is_stream)
 
     async def _answer(self) -> object:
         headers = _headers_of(self._scope)

@@ -18,7 +18,7 @@ from typing import Final
 import anyio.to_thread
 
 from everturn.domain.errors import BlobDamaged, BlobMissing, NotFound, WorkspaceUnreadable
-from everturn.domain.trees import Entry, Kind, Reason, shown
+from everturn.domain.trees import Entry, Kind, Reason, show_path
 from everturn.workspace.versions import Found, Versions
 from everturn.workspace.views import View
 
@@ -108,11 +108,11 @@ class Archive:
                     if self._only is not None and path not in self._only:
                         continue
                     inner = path[len(root.path) :].lstrip(b"/")
-                    async with aclosing(self._member(path, shown(inner), entry)) as pieces:
+                    async with aclosing(self._member(path, show_path(inner), entry)) as pieces:
                         async for piece in pieces:
                             yield piece
         else:
-            async with aclosing(self._member(root.path, shown(root.entry.name), root.entry)) as pieces:
+            async with aclosing(self._member(root.path, show_path(root.entry.name), root.entry)) as pieces:
                 async for piece in pieces:
                     yield piece
         for name, link in self._links:
@@ -135,7 +135,7 @@ class Archive:
         elif entry.kind is Kind.FOLDER:
             self._zip.writestr(self._info(name + "/", stat.S_IFDIR | entry.mode), b"")
         elif entry.kind is Kind.LEFT_OUT:
-            async for piece in self._left_out(shown(path), name, entry):
+            async for piece in self._take_left_out(show_path(path), name, entry):
                 yield piece
         elif entry.size > _WHOLE_BYTES_MAX:
             info = self._info(name, stat.S_IFREG | entry.mode, entry.size)
@@ -166,7 +166,7 @@ class Archive:
         else:
             await anyio.to_thread.run_sync(self._zip.writestr, info, data)
 
-    async def _left_out(self, path: str, name: str, entry: Entry) -> AsyncGenerator[bytes, None]:
+    async def _take_left_out(self, path: str, name: str, entry: Entry) -> AsyncGenerator[bytes, None]:
         if self._now is not None and entry.reason is Reason.TOO_LARGE:
             try:
                 file = await self._now.open(path)

@@ -36,7 +36,7 @@ from everturn.domain.errors import (
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Claim
-from everturn.domain.trees import EMPTY_TREE, Kind, Tree, shown
+from everturn.domain.trees import EMPTY_TREE, Kind, Tree, show_path
 from everturn.domain.working_copies import KeptFile, RestoredFiles, WorkingCopy
 from everturn.tools.paths import open_folder
 from everturn.workspace.diff import Change, diff
@@ -210,7 +210,7 @@ class Recorder:
             after,
             Changes(tuple(map(file_change, files[:LISTED_MAX])), len(files)),
             self._changes(wanted, seen, after),
-            {shown(path): why for path, why in sorted(kept.items())},
+            {show_path(path): why for path, why in sorted(kept.items())},
             is_damaged=bool(kept) and restored.damaged == kept.keys(),
         )
 
@@ -238,7 +238,7 @@ class Recorder:
         return Changes(
             tuple(map(file_change, files[:LISTED_MAX])),
             len(files),
-            tuple(LeftOut(shown(path), reason) for path, reason in missing[:LISTED_MAX]),
+            tuple(LeftOut(show_path(path), reason) for path, reason in missing[:LISTED_MAX]),
             len(missing),
         )
 
@@ -290,9 +290,9 @@ def is_of_file(change: Change) -> bool:
 def file_change(change: Change) -> FileChange:
     before, after = change.before, change.after
     if after is None or after.kind is Kind.FOLDER:
-        return FileChange(shown(change.path), ChangeKind.DELETED)
+        return FileChange(show_path(change.path), ChangeKind.DELETED)
     is_new = before is None or before.kind is Kind.FOLDER
-    return FileChange(shown(change.path), ChangeKind.ADDED if is_new else ChangeKind.CHANGED, after.size)
+    return FileChange(show_path(change.path), ChangeKind.ADDED if is_new else ChangeKind.CHANGED, after.size)
 
 
 def _explain(error: OSError) -> EverturnError:

@@ -33,7 +33,7 @@ from everturn.domain.machine import Machine
 from everturn.domain.probe import Moment, Probe
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
-from everturn.domain.trees import EMPTY_TREE, shown
+from everturn.domain.trees import EMPTY_TREE, show_path
 from everturn.domain.working_copies import (
     FileChoices,
     FilesChoice,
@@ -218,7 +218,7 @@ class Restorer:
         paths = [change.path for change in changes if change.path not in kept]
         conflicts = tuple(file_change(change) for change in changes if change.path in mine)
         tree = overlay(load, self._blobs.put, present, made.tree, paths)
-        return _Merged(tree, [shown(path) for path in paths], conflicts)
+        return _Merged(tree, [show_path(path) for path in paths], conflicts)
 
     # --- restoring ---------------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class Restorer:
     async def finish_all(self) -> dict[str, EverturnError]:
         """Finish what was cut off; the errors by session. Called once, after a start."""
         troubles: dict[str, EverturnError] = {}
-        for left in await self._store.working_copies.unsettled():
+        for left in await self._store.working_copies.find_unsettled():
             try:
                 session = await self._store.sessions.get(left.owner, left.session_id)
                 if self._store.machine.is_same(left.machine):

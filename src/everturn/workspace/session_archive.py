@@ -54,7 +54,7 @@ class SessionArchive:
     async def pieces(self, owner: str, session_id: str) -> AsyncGenerator[bytes, None]:
         """Raises NotFound, Gone, and what reading blobs raises; also after the first pieces."""
         document = await export_document(self._store, owner, session_id)
-        made = await self._store.checkpoints.kept(owner, session_id)
+        made = await self._store.checkpoints.list_kept(owner, session_id)
         last = await self._store.checkpoints.last(owner, session_id)
         turns = {turn.id for turn in document.turns}
         made = [one for one in made if one.turn_id is None or one.turn_id in turns]

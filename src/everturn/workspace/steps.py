@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from everturn.domain.trees import Entry, Kind, shown
+from everturn.domain.trees import Entry, Kind, show_path
 from everturn.domain.working_copies import FilesChoice, WorkingCopy
 from everturn.workspace.diff import Change, Load, diff
 from everturn.workspace.mine import find_free_name
@@ -40,7 +40,7 @@ def find_steps(load: Load, copy: WorkingCopy, seen: str, wanted: str) -> Steps:
     for change in changes:
         if change.before is None or change.before.kind is Kind.FOLDER:
             continue  # nothing of it would be lost
-        if copy.choices.get(shown(change.path)) is FilesChoice.KEEP:
+        if copy.choices.get(show_path(change.path)) is FilesChoice.KEEP:
             kept[change.path] = _CHOSEN
         elif change.path in since:  # guard: e02
             kept[change.path] = _CHANGED
@@ -60,7 +60,7 @@ def _copies(load: Load, copy: WorkingCopy, whole: list[Change], wanted: str) -> 
         return path in found or any(find_entry(load, tree, path) for tree in taken)
 
     for change in whole:
-        if change.before is not None and copy.choices.get(shown(change.path)) is FilesChoice.BOTH:
+        if change.before is not None and copy.choices.get(show_path(change.path)) is FilesChoice.BOTH:
             path = find_free_name(change.path, is_taken)
             found[path] = msgspec.structs.replace(change.before, name=path.rpartition(b"/")[2])
     return found

@@ -9,7 +9,7 @@ import msgspec
 
 from everturn.domain.blobs import Blobs
 from everturn.domain.errors import Denied, Invalid, NotFound
-from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Tree, decode_tree, shown
+from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Tree, decode_tree, show_path
 from everturn.workspace.scan import join
 
 LINKS_MAX: Final = 40  # as the kernel follows
@@ -79,10 +79,10 @@ class Versions:
     async def _child(self, folder: Found, name: bytes, asked: str) -> Found:
         if folder.entry.kind is not Kind.FOLDER:
             raise NotFound("file", asked[:200])
-        text = shown(name)
+        text = show_path(name)
         entries = (await self.tree(folder.entry.sha256)).entries
         for entry in (*(one for one in entries if one.name == name), *entries):
-            if shown(entry.name) == text:
+            if show_path(entry.name) == text:
                 return Found(join(folder.path, entry.name), entry)
         raise NotFound("file", asked[:200])
 

@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from everturn.domain.errors import Invalid, NotFound, WorkspaceUnreadable
-from everturn.domain.trees import Entry, Kind, shown
+from everturn.domain.trees import Entry, Kind, show_path
 from everturn.tools.files.browse import (
     FOLDER_ENTRIES_MAX,
     FOUND_MAX,
@@ -156,7 +156,7 @@ class TreeView:
         here, entry = await self._folder(path)
         inner = (await self._versions.tree(entry.sha256)).entries
         found = folders_first(_file_of(join(here, one.name), one) for one in inner)
-        return FileList(shown(here) or ".", found[:FOLDER_ENTRIES_MAX], len(found) > FOLDER_ENTRIES_MAX)
+        return FileList(show_path(here) or ".", found[:FOLDER_ENTRIES_MAX], len(found) > FOLDER_ENTRIES_MAX)
 
     async def search(self, path: str, part: str) -> FileList:
         here, entry = await self._folder(path)
@@ -167,11 +167,11 @@ class TreeView:
                 break
         found = best_named(files, part)
         is_cut = len(files) >= LOOKED_AT_MAX or len(found) > FOUND_MAX
-        return FileList(shown(here) or ".", tuple(found[:FOUND_MAX]), is_cut)
+        return FileList(show_path(here) or ".", tuple(found[:FOUND_MAX]), is_cut)
 
     async def open(self, path: str) -> OpenedFile:
         found = await self._versions.find(self._tree, path)
-        entry, name = found.entry, shown(found.path)
+        entry, name = found.entry, show_path(found.path)
         if entry.kind is Kind.LEFT_OUT:
             raise NotFound("stored version of", name[:200])
         if entry.kind is not Kind.FILE:
@@ -194,8 +194,8 @@ class TreeView:
 def _file_of(path: bytes, entry: Entry) -> WorkspaceFile:
     is_file = entry.kind is Kind.FILE
     return WorkspaceFile(
-        shown(path),
-        shown(entry.name),
+        show_path(path),
+        show_path(entry.name),
         entry.kind.value,
         0 if entry.kind is Kind.FOLDER else entry.size,
         sha256=entry.sha256 if is_file else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everturn.domain.redaction import redacted
+from everturn.domain.redaction import redact
 
 SECRETS = [
     "evt_01m7f8p4f78yfrx81m74a89gw3_9f86d081884c7d659a2feaa0c55ad015",
@@ -20,7 +20,7 @@ SECRETS = [
 
 @pytest.mark.parametrize("secret", SECRETS)
 def test_what_looks_like_a_secret_is_blotted_out(secret: str) -> None:
-    told = redacted(f"calling with {secret} now")
+    told = redact(f"calling with {secret} now")
     assert secret not in told
     assert told.startswith("calling with ")
     assert told.endswith(" now")
@@ -41,11 +41,11 @@ def test_what_looks_like_a_secret_is_blotted_out(secret: str) -> None:
     ],
 )
 def test_a_secret_is_known_by_its_name(text: str, secret: str) -> None:
-    assert secret not in redacted(text)
+    assert secret not in redact(text)
 
 
 @pytest.mark.parametrize(
     "text", ["GET /api/sessions/ses_01m7f8p4f78yfrx81m74a89gw3 200", "42 tokens of output"]
 )
 def test_ordinary_words_stay(text: str) -> None:
-    assert redacted(text) == text
+    assert redact(text) == text

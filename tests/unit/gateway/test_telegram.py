@@ -24,7 +24,7 @@ from everturn.domain.delivery import (
 )
 from everturn.domain.errors import Denied, Invalid, PlatformBusy, PlatformRefused
 from everturn.domain.platform import SendLimits
-from everturn.domain.redaction import redacted
+from everturn.domain.redaction import redact
 from everturn.testing.platform_conformance import Receiver, RichPlatformConformance, part_of
 from everturn.testing.ports import free_port
 from tests.telegram_api import ADA, BOT_ID, BOT_NAME, GROUP, PRIVATE, TOKEN, Failure, TelegramService
@@ -378,9 +378,7 @@ async def test_a_revoked_token_keeps_what_waits(platform: TelegramPlatform, serv
     with pytest.raises(PlatformRefused, match="token") as refused:
         await platform.receive(Receiver().deliver)
     # Where errors are shown, whatever follows "token:" is hidden: the reason must not stand there.
-    assert (
-        redacted(refused.value.message) == "Telegram does not accept the bot's token. It says: Unauthorized."
-    )
+    assert redact(refused.value.message) == "Telegram does not accept the bot's token. It says: Unauthorized."
 
 
 @pytest.mark.parametrize(

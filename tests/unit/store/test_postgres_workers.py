@@ -169,7 +169,7 @@ async def test_a_worker_that_ends_while_it_claims_leaves_no_turn_behind(
         probe.release_all()
     assert [claim.turn.id for claim in claiming.result()] == [accepted.turn.id]
     assert (await store.turns.get(ME, accepted.turn.id)).is_ready
-    assert await store.turns.held_by(WORKER) == []
+    assert await store.turns.list_held(WORKER) == []
 
 
 async def done_or_waiting(address: str, task: asyncio.Task[None]) -> None:

@@ -70,7 +70,7 @@ async def test_a_job_is_read_changed_and_stopped(store: Store, data_dir: Path) -
         changed = await web.http.patch(path, json={"when_ended": "tell"})
         assert changed.json()["when_ended"] == "tell"
         assert (await web.http.post(f"{path}/stop")).json()["is_stopping"] is True
-        (seen,) = await store.jobs.running()
+        (seen,) = await store.jobs.find_running()
         assert seen.stop_asked_at is not None, "the server that watches it stops it"
         await store.jobs.end(job.id, JobEnding(JobState.STOPPED, -9))
         found = (await web.http.get(path)).json()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 def test_many_addresses_together_are_slowed_too(clock: FakeClock) -> None:
     throttle = Throttle(clock)
     throttle.begin("10.7.7.7")
-    throttle.succeeded("10.7.7.7")
+    throttle.note_success("10.7.7.7")
     for number in range(50):
         throttle.begin(f"10.0.0.{number}")
     with pytest.raises(Throttled):

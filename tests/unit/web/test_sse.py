@@ -60,4 +60,4 @@ def test_cursors_with_invalid_ids_are_refused() -> None:
 
 
 def test_the_last_frame_says_why_and_to_come_back_at_once() -> None:
-    assert sse.closing("shutdown") == b'retry: 150\nevent: stream.end\ndata: {"reason":"shutdown"}\n\n'
+    assert sse.last_bytes("shutdown") == b'retry: 150\nevent: stream.end\ndata: {"reason":"shutdown"}\n\n'

@@ -44,7 +44,7 @@ async def connect(
     """A client that has signed in. ``is_login_final``: refuse a wrong password. A mail waits instead, for the
     right one. Raises PlatformRefused, PlatformBusy."""
     is_tls = settings.tls and settings.smtp_port == _TLS_PORT
-    checked = await _checked_socket(settings, is_final=is_login_final) if settings.is_public_only else None
+    checked = await _open_socket(settings, is_final=is_login_final) if settings.is_public_only else None
     client = aiosmtplib.SMTP(
         hostname=settings.smtp_host,
         port=None if checked else settings.smtp_port,
@@ -74,7 +74,7 @@ async def connect(
         client.close()
 
 
-async def _checked_socket(settings: MailSettings, *, is_final: bool) -> socket.socket:
+async def _open_socket(settings: MailSettings, *, is_final: bool) -> socket.socket:
     host, port = settings.smtp_host, settings.smtp_port
     try:
         found = await anyio.to_thread.run_sync(connect_public, host, port, _TIMEOUT_S)

@@ -206,7 +206,7 @@ class UpdateReader:
             number=first.message_id if kind is not UpdateKind.EDIT else None,
             kind=kind,
             is_addressed=any(self._is_addressed(message) for message in messages),
-            forwarded_from=next(filter(None, map(_forwarded_from, messages)), ""),
+            forwarded_from=next(filter(None, map(_original_author, messages)), ""),
         )
 
     def _press(self, update_id: int, query: _Query) -> Update | None:
@@ -294,7 +294,7 @@ def _sender(message: _Message) -> str | None:
     return str(message.sender.id)
 
 
-def _forwarded_from(message: _Message) -> str:
+def _original_author(message: _Message) -> str:
     """The name of who wrote it; empty: the sender did."""
     origin = message.forward_origin
     if origin is None or (

@@ -35,7 +35,7 @@ from everturn.store.scripts.queries.files import (
     FoundBlob,
     PackColumns,
 )
-from everturn.store.scripts.script import Database, Query, Script, Tx, listed, q
+from everturn.store.scripts.script import Database, Query, Script, Tx, encode_list, q
 
 PACK_BYTES = 32 << 20  # a pack of small blobs is sealed when it is so large
 TOUCH_EVERY_MS = 3600 * 1000  # a row that was touched since then is not written again
@@ -383,11 +383,11 @@ async def find(db: Database, hashes: Sequence[str]) -> dict[str, int]:
 
 
 def _find(tx: Tx, hashes: Sequence[str]) -> Script[list[FoundBlob]]:
-    return (yield from BLOBS_FIND.all(listed(hashes)))
+    return (yield from BLOBS_FIND.all(encode_list(hashes)))
 
 
 def _touch(tx: Tx, hashes: Sequence[str]) -> Script[list[str]]:
-    return [row[0] for row in (yield q("blobs_touch", listed(hashes), tx.now))]
+    return [row[0] for row in (yield q("blobs_touch", encode_list(hashes), tx.now))]
 
 
 def _place(tx: Tx, sha256: str) -> Script[BlobPlace | None]:

@@ -30,7 +30,7 @@ from everturn.store.scripts.queries.files import (
     PackedBlob,
 )
 from everturn.store.scripts.queries.records import RECORDS
-from everturn.store.scripts.script import Database, Script, Tx, listed, q
+from everturn.store.scripts.script import Database, Script, Tx, encode_list, q
 
 GRACE_MS = 24 * 3600 * 1000  # since the last touch: time to name what was stored
 WAIT_MS = 3600 * 1000  # from the mark to the deletion
@@ -145,7 +145,7 @@ def _to_mark(tx: Tx, after: str, before: int) -> Script[list[str]]:
 
 
 def _mark(tx: Tx, hashes: Sequence[str], before: int, now: int) -> Script[int]:
-    return len((yield q("blobs_mark", listed(hashes), before, now)))
+    return len((yield q("blobs_mark", encode_list(hashes), before, now)))
 
 
 def _find_marked(tx: Tx, after: str) -> Script[list[str]]:

@@ -31,11 +31,11 @@ class Chats:
     async def list(self, owner: str) -> list[Chat]:
         return await self._db.read(_list, owner)
 
-    async def seen(self, account: str, *, limit: int) -> Sequence[SeenChat]:
-        return await self._db.read(_seen, account, limit)
+    async def list_seen(self, account: str, *, limit: int) -> Sequence[SeenChat]:
+        return await self._db.read(_list_seen, account, limit)
 
-    async def working(self, account: str, *, limit: int) -> Sequence[Chat]:
-        return await self._db.read(_working, account, limit)
+    async def list_working(self, account: str, *, limit: int) -> Sequence[Chat]:
+        return await self._db.read(_list_working, account, limit)
 
     async def switch(self, owner: str, chat_id: str, session_id: str | None) -> Chat:
         return await self._db.write(_switch, owner, chat_id, session_id)
@@ -118,12 +118,12 @@ def _list(tx: Tx, owner: str) -> Script[list[Chat]]:
     return [chat_of(row) for row in (yield from CHATS.all(owner))]
 
 
-def _seen(tx: Tx, account: str, limit: int) -> Script[Sequence[SeenChat]]:
+def _list_seen(tx: Tx, account: str, limit: int) -> Script[Sequence[SeenChat]]:
     rows = yield from CHATS_SEEN.all(account, limit)
     return [SeenChat(chat_of(row).place, row.last_number or 0) for row in rows]
 
 
-def _working(tx: Tx, account: str, limit: int) -> Script[list[Chat]]:
+def _list_working(tx: Tx, account: str, limit: int) -> Script[list[Chat]]:
     return [chat_of(row) for row in (yield from CHATS_WORKING.all(account, limit))]
 
 

@@ -43,8 +43,8 @@ class Inbox:
     async def receive(self, owner: str, update: Update, *, profile: str) -> Received:
         return await self._db.write(_receive, owner, update, profile)
 
-    async def waiting(self, account: str, *, limit: int) -> list[Received]:
-        return await self._db.read(_waiting, account, limit)
+    async def list_waiting(self, account: str, *, limit: int) -> list[Received]:
+        return await self._db.read(_list_waiting, account, limit)
 
     async def accept(self, inbox_id: str, submission: Submission) -> tuple[Received, Accepted | None]:
         submissions.check_submission(submission, self._text_bytes_max)
@@ -64,7 +64,7 @@ def _receive(tx: Tx, owner: str, update: Update, profile: str) -> Script[Receive
     chat = yield from lock_chat_at(tx, owner, profile, update)
     known = yield from INBOX_FIND.first(update.place.account, update.id)
     if known is not None:  # guard: f01
-        return msgspec.structs.replace(_received_of(known), is_repeat=True)
+        return msgspec.structs.replace(_received(known), is_repeat=True)
     last = chat.last_number
     is_late = (
         update.number is not None and last is not None and update.number < last  # guard: f02
@@ -82,25 +82,25 @@ def _receive(tx: Tx, owner: str, update: Update, profile: str) -> Script[Receive
     )
     newest = last if is_late or update.number is None else update.number
     yield q("chat_seen", chat.chat_no, newest, update.chat_title or chat.title)
-    return _received_of((yield from INBOX.only(inbox_id)))
+    return _received((yield from INBOX.only(inbox_id)))
 
 
-def _waiting(tx: Tx, account: str, limit: int) -> Script[list[Received]]:
-    return [_received_of(row) for row in (yield from INBOX_WAITING.all(account, limit))]
+def _list_waiting(tx: Tx, account: str, limit: int) -> Script[list[Received]]:
+    return [_received(row) for row in (yield from INBOX_WAITING.all(account, limit))]
 
 
 def _accept(tx: Tx, inbox_id: str, submission: Submission) -> Script[tuple[Received, Accepted | None]]:
     row = yield from _lock(tx, inbox_id)
     asked = msgspec.structs.replace(submission, key=f"inbox:{inbox_id}")
     if row.state != InboxState.RECEIVED:  # guard: f01
-        return _received_of(row), (yield from _first_answer(row))
+        return _received(row), (yield from _first_answer(row))
     yield from _refuse_overtaking(row)
     chat = chat_of(row)
     session_id = yield from _current_session(tx, row, chat)
     accepted = yield from submissions.accept(tx, chat.owner, session_id, asked)
     turn_no = yield from owe_reply(tx, row.chat_no, accepted.turn.id)
     yield q("inbox_settle", row.inbox_no, InboxState.ACCEPTED.value, tx.now, turn_no, None)
-    settled = _received_of((yield from INBOX.only(inbox_id)))
+    settled = _received((yield from INBOX.only(inbox_id)))
     if not accepted.is_steering and asked.when_busy != WhenBusy.INTERRUPT:
         session = yield from shown_session(tx, chat.owner, session_id)
         first = yield from next_turn(session)
@@ -114,12 +114,12 @@ def _refuse(tx: Tx, inbox_id: str, refusal: Refusal, turn_id: str | None) -> Scr
     row = yield from _lock(tx, inbox_id)
     if row.state == InboxState.RECEIVED:
         yield from _refuse_overtaking(row)
-        turn_no = None if turn_id is None else (yield from _lasting_turn(tx, row.owner, turn_id))
+        turn_no = None if turn_id is None else (yield from _lock_turn(tx, row.owner, turn_id))
         yield q("inbox_settle", row.inbox_no, InboxState.REFUSED.value, tx.now, turn_no, to_json(refusal))
-    return _received_of((yield from INBOX.only(inbox_id)))
+    return _received((yield from INBOX.only(inbox_id)))
 
 
-def _lasting_turn(tx: Tx, owner: str, turn_id: str) -> Script[int | None]:
+def _lock_turn(tx: Tx, owner: str, turn_id: str) -> Script[int | None]:
     """The number of the turn, which cannot be purged any more in this transaction; None if it was."""
     try:
         _, turn = yield from lock_turn(tx, turn_id, owner)
@@ -175,7 +175,7 @@ def _prune(tx: Tx, before_ms: int) -> Script[int]:
     return len(pruned)
 
 
-def _received_of(row: InboxColumns) -> Received:
+def _received(row: InboxColumns) -> Received:
     return Received(
         id=row.inbox_id,
         chat=chat_of(row),

@@ -129,8 +129,8 @@ class Outbox:
     async def of_turn(self, owner: str, turn_id: str) -> list[PartStatus]:
         return await self._db.read(_of_turn, owner, turn_id)
 
-    async def needing_a_person(self, owner: str) -> list[PartStatus]:
-        return await self._db.read(_needing_a_person, owner)
+    async def list_undecided(self, owner: str) -> list[PartStatus]:
+        return await self._db.read(_list_undecided, owner)
 
 
 # --- the sender ---------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def _claim(tx: Tx, lease: AccountLease, limit: int) -> Script[list[OutgoingPart]
     claimed = []
     for part_no in (yield from PARTS_CLAIMABLE.all(lease.account, tx.now, limit)):
         yield q("part_claim", part_no, lease.epoch, tx.now)
-        claimed.append(_outgoing_of((yield from PART_OUTGOING.only(part_no))))
+        claimed.append(_outgoing((yield from PART_OUTGOING.only(part_no))))
     return claimed
 
 
@@ -258,7 +258,7 @@ def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[PartStatus]]:
     return [status_of(row) for row in (yield from PARTS_OF_TURN.all(turn.no))]
 
 
-def _needing_a_person(tx: Tx, owner: str) -> Script[list[PartStatus]]:
+def _list_undecided(tx: Tx, owner: str) -> Script[list[PartStatus]]:
     rows = yield from PARTS_FOR_PEOPLE.all(owner, FOR_PEOPLE_MAX)
     return [msgspec.structs.replace(status_of(row), excerpt=_excerpt(row.body)) for row in rows]
 
@@ -267,7 +267,7 @@ def _excerpt(body: str) -> str:
     return excerpt_of(_part.decode(body)) if body else ""
 
 
-def _outgoing_of(row: OutgoingColumns) -> OutgoingPart:
+def _outgoing(row: OutgoingColumns) -> OutgoingPart:
     return OutgoingPart(
         id=row.part_id,
         chat=chat_of(row),

@@ -52,7 +52,7 @@ def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
                 epoch=row.epoch,
                 answer=(yield from _last_text(row)),
                 failure=_failure.decode(row.failure) if row.failure else None,
-                asked=(yield from _asked_elsewhere(row)),
+                asked=(yield from _find_asked_elsewhere(row)),
                 files=(yield from files_of_turns([row.turn_id])).get(row.turn_id),
                 live_id=row.live_id,
                 is_live_last=bool(row.is_live_last),
@@ -61,7 +61,7 @@ def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
     return found
 
 
-def _asked_elsewhere(row: DueColumns) -> Script[AskedElsewhere | None]:
+def _find_asked_elsewhere(row: DueColumns) -> Script[AskedElsewhere | None]:
     if row.asked_in == row.chat_no:
         return None
     first = yield from MESSAGE_FIRST.first(row.turn_no)

@@ -150,10 +150,10 @@ def _of_postgres(folder: Path) -> BackupContents:
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=_Manifest)
     columns = {each.name: each.columns for each in manifest.tables}
     tables = _TABLES[: _count_tables(columns)]
-    return _contents(*(list(_copied_rows(folder, table, columns[table], names)) for table, names in tables))
+    return _contents(*(list(_read_copy(folder, table, columns[table], names)) for table, names in tables))
 
 
-def _copied_rows(
+def _read_copy(
     folder: Path, table: str, columns: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[str | None, ...]]:
     """These columns of a table in PostgreSQL's binary COPY format; all of them are texts."""

@@ -204,11 +204,11 @@ class Hub:
 
     # --- what a store's own look at the database needs -------------------------------------------------
 
-    def followed(self) -> list[str]:
+    def list_followed(self) -> list[str]:
         """Sessions that have followers."""
         return list(self._followers)
 
-    def watched(self) -> list[str]:
+    def list_watched(self) -> list[str]:
         """Owners whose session list is watched."""
         return list({watcher.owner for watcher in self._watchers})
 

@@ -86,7 +86,7 @@ class ChangeNotifier:
     async def _poll_positions(self) -> None:
         while True:
             await asyncio.sleep(POLL_LISTENING_S if self.is_listening else POLL_S)
-            followed = self._hub.followed()
+            followed = self._hub.list_followed()
             if not followed:
                 continue
             try:
@@ -103,7 +103,7 @@ class ChangeNotifier:
     async def _poll_lists(self) -> None:
         while True:
             await asyncio.sleep(POLL_LISTS_S)
-            owners = self._hub.watched()
+            owners = self._hub.list_watched()
             self._lists = {owner: state for owner, state in self._lists.items() if owner in owners}
             if not owners:
                 continue

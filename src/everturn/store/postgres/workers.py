@@ -53,7 +53,7 @@ class PostgresWorkers(Workers):
         await self._db.read(_end_silent, self._postgres.idle_ms)
         await self._deliver_left_spools()
         released = await super().take_over(worker)
-        for dead in await self._db.read(_expired):
+        for dead in await self._db.read(_find_expired):
             if dead != worker and dead not in self._locks:
                 released += await self._db.write(_expire, dead)
         for gone in await self._db.read(_forgotten):
@@ -121,7 +121,7 @@ def _end_silent(tx: Tx, idle_ms: int) -> Script[int]:
     return len((yield q("writes_end_silent", idle_ms)))
 
 
-def _expired(tx: Tx) -> Script[list[str]]:
+def _find_expired(tx: Tx) -> Script[list[str]]:
     return (yield from WORKERS_EXPIRED.all())
 
 

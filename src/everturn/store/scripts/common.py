@@ -65,7 +65,7 @@ def get_session(tx: Tx, owner: str, session_id: str) -> Script[SessionRow]:
     """The session without its lock, for reading."""
     row = yield from SESSION.first(session_id, owner)
     if row is None:
-        raise (yield from _missing_error(owner, session_id))
+        raise (yield from _not_found(owner, session_id))
     return session_of(row)
 
 
@@ -85,7 +85,7 @@ def _refuse_deleted(session: SessionRow) -> SessionRow:
     return session
 
 
-def _missing_error(owner: str, session_id: str) -> Script[Gone | NotFound]:
+def _not_found(owner: str, session_id: str) -> Script[Gone | NotFound]:
     """The error that says why there is no such session."""
     check_id(session_id, "ses")
     is_deleted = bool((yield q("tombstone", session_id, owner)))

@@ -47,7 +47,7 @@ def q(name: str, *args: Value) -> Query:
     return Query(name, args)
 
 
-def listed(values: Iterable[str]) -> str:
+def encode_list(values: Iterable[str]) -> str:
     """A list as one argument, for the macro ``in_list``."""
     return msgspec.json.encode(list(values)).decode()
 

@@ -59,7 +59,7 @@ class KeyRing:
     def seal(self, key: str, name: str, text: str) -> Sealed:
         """Encrypt a secret with the key of this id."""
         nonce = self._random_bytes(_NONCE_BYTES)
-        return Sealed(name, key, nonce, self._ciphers[key].encrypt(nonce, text.encode(), _bound_to(name)))
+        return Sealed(name, key, nonce, self._ciphers[key].encrypt(nonce, text.encode(), _bind(name)))
 
     def open(self, sealed: Sealed) -> Secret:
         """Decrypt a secret. Raises SecretUnreadable."""
@@ -73,7 +73,7 @@ class KeyRing:
                 hint=f"Start this server with that key in {VARIABLE}. 'everturn secrets status' shows more.",
             )
         try:
-            return Secret(cipher.decrypt(sealed.nonce, sealed.sealed, _bound_to(sealed.name)).decode())
+            return Secret(cipher.decrypt(sealed.nonce, sealed.sealed, _bind(sealed.name)).decode())
         except (InvalidTag, ValueError) as error:
             # Chained to nothing: a decoder's message may quote what it was given.
             del error
@@ -124,7 +124,7 @@ def _decode(word: str, where: str) -> bytes:
     return key
 
 
-def _bound_to(name: str) -> bytes:
+def _bind(name: str) -> bytes:
     return f"everturn secret\0{name}".encode()
 
 

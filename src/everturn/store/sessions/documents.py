@@ -248,13 +248,13 @@ def _markdown_part(part: object) -> str:
     if isinstance(part, Attachment):
         return f"_Attachment: {part.name} ({part.media_type}, {part.size:,} bytes)_"
     if isinstance(part, SavedFiles):
-        return f"_{_saved(part)}_"
+        return f"_{_describe_saved(part)}_"
     if isinstance(part, Summary):
         return part.text
     return ""
 
 
-def _saved(part: SavedFiles) -> str:
+def _describe_saved(part: SavedFiles) -> str:
     names = ", ".join(change.path for change in part.changes)
     more = part.total - len(part.changes)
     return f"Saved: {names}" + (f" and {more} more" if more > 0 else "")
@@ -308,7 +308,7 @@ def _html_part(part: object) -> str:
     if isinstance(part, Attachment):
         return f'<p class="aside">Attachment: {escape(part.name)} ({part.size:,} bytes)</p>'
     if isinstance(part, SavedFiles):
-        return f'<p class="aside">{escape(_saved(part))}</p>'
+        return f'<p class="aside">{escape(_describe_saved(part))}</p>'
     if isinstance(part, Summary):
         return f'<div class="said">{escape(part.text)}</div>'
     return ""

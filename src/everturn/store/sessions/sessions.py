@@ -106,9 +106,9 @@ class Sessions:
     async def overview(self, owner: str, *, limit: int, also: Collection[str] = ()) -> Overview:
         return await self._db.read(_overview, owner, limit, tuple(also))
 
-    async def waiting(self, owner: str) -> Sequence[Session]:
+    async def list_waiting(self, owner: str) -> Sequence[Session]:
         """Sessions whose turn waits for the user, whatever page they are on."""
-        return await self._db.read(_waiting, owner)
+        return await self._db.read(_list_waiting, owner)
 
     async def on_key(self, owner: str, key: str) -> Sequence[str]:
         """Ids of the sessions that share a session key."""
@@ -229,7 +229,7 @@ def _find_titled(tx: Tx, narrowed: _Narrowed, limit: int, needle: str) -> Script
     return (yield from SESSION_LIST_INDEXED.all(*narrowed, needle, candidates(tx.dialect, needle)))
 
 
-def _waiting(tx: Tx, owner: str) -> Script[list[Session]]:
+def _list_waiting(tx: Tx, owner: str) -> Script[list[Session]]:
     return [session_of(row).session for row in (yield from WAITING_SESSIONS.all(owner))]
 
 

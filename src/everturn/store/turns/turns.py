@@ -93,7 +93,7 @@ class Turns:
         """Those of the held (turn, epoch) that this worker no longer holds."""
         return await self._db.read(claims.find_lost, tuple(held))
 
-    async def held_by(self, worker: str) -> list[tuple[str, int]]:
+    async def list_held(self, worker: str) -> list[tuple[str, int]]:
         """What the worker holds, as (turn, epoch)."""
         return await self._db.read(claims.held_by, worker)
 

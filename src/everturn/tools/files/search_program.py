@@ -240,7 +240,7 @@ def find_matches(content: bytes, pattern: re.Pattern[str], context: int) -> list
     return [(at + 1, lines[at].rstrip("\r")[:_LINE_CHARS_MAX], at in found) for at in sorted(near)]
 
 
-def display_path(path: str) -> str:
+def show_path(path: str) -> str:
     """The path as text. Bytes that are not UTF-8 become marks; such a path cannot be used."""
     return os.fsencode(path).decode("utf-8", "replace")
 
@@ -258,7 +258,7 @@ def search(request: _JsonObject, root: int) -> _JsonObject:
         lines = find_matches(content, pattern, request["context"]) if content else []
         if lines:
             room = limit - count
-            files.append({"path": display_path(path), "lines": lines[:room]})
+            files.append({"path": show_path(path), "lines": lines[:room]})
             count += len(lines)
             if count > limit:
                 return {"files": files, "is_cut": True}
@@ -275,7 +275,7 @@ def list_files(request: _JsonObject, root: int) -> _JsonObject:
         if len(entries) >= request["limit"]:
             return {"entries": entries, "is_cut": True}
         kind = "folder" if is_folder else "link" if stat.S_ISLNK(found.st_mode) else "file"
-        entries.append({"path": display_path(path), "kind": kind, "size": found.st_size})
+        entries.append({"path": show_path(path), "kind": kind, "size": found.st_size})
     return {"entries": entries, "is_cut": False}
 
 

@@ -14,7 +14,7 @@ from everturn.domain.errors import EverturnError, Invalid, InvalidId, NotFound
 from everturn.domain.ids import Ids, check_id
 from everturn.domain.store import Records, Store
 from everturn.web.access.errors import AccessNeeded, SignInNeeded, WrongPassword
-from everturn.web.access.identity import EVERYTHING, LOCAL_OWNER, SYSTEM, Caller, Scope, granted
+from everturn.web.access.identity import EVERYTHING, LOCAL_OWNER, SYSTEM, Caller, Scope, expand_scopes
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.throttle import Throttle
 from everturn.web.access.token import Access
@@ -119,7 +119,7 @@ class Accounts:
     ) -> tuple[str, str]:
         """The values of two new cookies: the sign-in, and the one by which the browser is known again.
         ``old``, the sign-in presented, ends. Raises Throttled, WrongPassword."""
-        known = await self._known_browser(browser)
+        known = await self._find_browser(browser)
         await self._verify(password, visitor, known)
         if old is not None:
             await self.sign_out(old.partition(".")[0])
@@ -153,9 +153,9 @@ class Accounts:
             raise
         if not is_right:
             raise WrongPassword
-        self._throttle.succeeded(visitor.address, browser)
+        self._throttle.note_success(visitor.address, browser)
 
-    async def _known_browser(self, cookie: str | None) -> str:
+    async def _find_browser(self, cookie: str | None) -> str:
         """The id of a browser that has signed in before; empty for any other."""
         ident, _, secret = (cookie or "").partition(".")
         value = await self._records.get(SYSTEM, "browser", ident) if _is_id(ident, "brw") else None
@@ -270,7 +270,7 @@ class Accounts:
             raise SignInNeeded("The API token has expired.")
         if entry.used_at is None or now - entry.used_at > _TOUCH_MS:
             await self._touch("token", ident, msgspec.structs.replace(entry, used_at=now))
-        return Caller(entry.owner, granted(entry.scopes), "token", ident, visitor.address)
+        return Caller(entry.owner, expand_scopes(entry.scopes), "token", ident, visitor.address)
 
     async def _for_any_key(self, header: str, visitor: Visitor) -> Caller:
         if await self.is_sign_in_on() or not header.lower().startswith("bearer "):

@@ -44,9 +44,9 @@ class Caller(msgspec.Struct, frozen=True):
         return scope in self.scopes
 
 
-def granted(scopes: tuple[Scope, ...]) -> frozenset[Scope]:
+def expand_scopes(scopes: tuple[Scope, ...]) -> frozenset[Scope]:
     """Everything that these scopes allow together."""
     return frozenset().union(*(_IMPLIED[scope] for scope in scopes))
 
 
-EVERYTHING = granted((Scope.ADMIN,))
+EVERYTHING = expand_scopes((Scope.ADMIN,))

@@ -57,7 +57,7 @@ class Throttle:
             count, last = self._recent(who)
             self._tries[who] = (max(0, count - 1), last)
 
-    def succeeded(self, address: str, browser: str = "") -> None:
+    def note_success(self, address: str, browser: str = "") -> None:
         self.take_back(address, browser)
         self._tries.pop(_count_keys(address, browser)[0], None)
         place = _place(address)

@@ -93,9 +93,9 @@ class AccountApi:
         self._is_password_configured = is_password_configured
 
     def endpoints(self) -> list[AnyEndpoint]:
-        return [*self._signing("account"), *self._tokens("account")]
+        return [*self._sign_in_endpoints("account"), *self._tokens("account")]
 
-    def _signing(self, tag: str) -> list[AnyEndpoint]:
+    def _sign_in_endpoints(self, tag: str) -> list[AnyEndpoint]:
         return [
             Endpoint(
                 method="POST",

@@ -9,7 +9,15 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
-from everturn.domain.budgets import Budget, BudgetScope, Unit, make_key, make_limit, period_at, shown_amount
+from everturn.domain.budgets import (
+    Budget,
+    BudgetScope,
+    Unit,
+    make_key,
+    make_limit,
+    period_at,
+    to_display_amount,
+)
 from everturn.domain.clock import Clock
 from everturn.engine import Engine
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
@@ -104,7 +112,7 @@ class BudgetsApi:
 
     async def _list(self, owner: str) -> BudgetList:
         found = await self._budgets.list(owner)
-        waiting = await self._budgets.waiting() if found else ()
+        waiting = await self._budgets.waiting_turns() if found else ()
         counts = Counter(turn.budget.id for turn in waiting if turn.budget is not None)
         return BudgetList(tuple(self._view(one, counts[one.id]) for one in found), self._timezone)
 
@@ -115,11 +123,11 @@ class BudgetsApi:
             key.scope,
             key.unit,
             key.subject,
-            shown_amount(key.unit, budget.limit.amount),
-            shown_amount(key.unit, budget.extra),
-            shown_amount(key.unit, budget.spent),
-            shown_amount(key.unit, budget.estimated),
-            shown_amount(key.unit, budget.reserved),
+            to_display_amount(key.unit, budget.limit.amount),
+            to_display_amount(key.unit, budget.extra),
+            to_display_amount(key.unit, budget.spent),
+            to_display_amount(key.unit, budget.estimated),
+            to_display_amount(key.unit, budget.reserved),
             budget.unpriced_tokens,
             budget.limit.timezone,
             budget.period_start,

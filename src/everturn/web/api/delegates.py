@@ -123,21 +123,21 @@ class DelegatesApi:
 
     async def list(self, call: ApiCall[Nothing, Nothing]) -> DelegatesOut:
         found = await self._store.delegates.of_turn(call.owner, call.path["turn"])
-        return DelegatesOut(tuple([await self._shown(one) for one in found]))
+        return DelegatesOut(tuple([await self._show(one) for one in found]))
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> ShownDelegate:
         found = await self._store.delegates.get(call.owner, call.path["delegate"])
-        return await self._shown(found)
+        return await self._show(found)
 
-    async def _shown(self, delegate: Delegate) -> ShownDelegate:
+    async def _show(self, delegate: Delegate) -> ShownDelegate:
         """With what its turn did so far."""
         if delegate.result is not None:
-            return shown(delegate, await self._timeline(delegate))
+            return show_delegate(delegate, await self._timeline(delegate))
         folded = fold(delegate.turn_id, await self._store.journal.of_turn(delegate.owner, delegate.turn_id))
         calls = [bar.label for bar in folded.timeline if bar.kind is BarKind.TOOL]
         activity = calls[-1] if calls else delegate.activity
         now = msgspec.structs.replace(delegate, usage=folded.usage, activity=activity)
-        return shown(now, folded.timeline)
+        return show_delegate(now, folded.timeline)
 
     async def _timeline(self, delegate: Delegate) -> tuple[Bar, ...]:
         try:
@@ -148,7 +148,7 @@ class DelegatesApi:
     async def stop(self, call: ApiCall[Nothing, Nothing]) -> ShownDelegate:
         delegate = await self._engine.delegates.stop(call.owner, call.path["delegate"])
         await self._audit.note("delegate.stopped", call.caller, delegate.id)
-        return await self._shown(delegate)
+        return await self._show(delegate)
 
     async def apply(self, call: ApiCall[Nothing, ApplyFiles]) -> FilesApplied:
         delegate = await self._store.delegates.get(call.owner, call.path["delegate"])
@@ -161,7 +161,7 @@ class DelegatesApi:
         return FilesApplied(applied.restored.changes, applied.restored.changes_total)
 
 
-def shown(delegate: Delegate, timeline: tuple[Bar, ...]) -> ShownDelegate:
+def show_delegate(delegate: Delegate, timeline: tuple[Bar, ...]) -> ShownDelegate:
     result = delegate.result
     return ShownDelegate(
         id=delegate.id,

@@ -337,7 +337,7 @@ async def undecided_parts(delivery: Delivery, owner: str) -> tuple[UndecidedPart
     """Messages about which the owner has to decide."""
     chats: dict[str, Chat] = {}
     found = []
-    for part in await delivery.outbox.needing_a_person(owner):
+    for part in await delivery.outbox.list_undecided(owner):
         if part.chat_id not in chats:
             chats[part.chat_id] = await delivery.chats.get(owner, part.chat_id)
         found.append(_undecided_part(part, chats[part.chat_id]))

@@ -139,10 +139,10 @@ class JobsApi:
         found = await self._store.list(
             call.owner, session_id=query.session or "", before=query.before or "", limit=query.limit
         )
-        return JobsOut(tuple(map(shown, found)))
+        return JobsOut(tuple(map(show_job, found)))
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> ShownJob:
-        return shown(await self._store.get(call.owner, call.path["job"]))
+        return show_job(await self._store.get(call.owner, call.path["job"]))
 
     async def output(self, call: ApiCall[OutputQuery, Nothing]) -> OutputOut:
         query = call.query
@@ -152,15 +152,17 @@ class JobsApi:
         return OutputOut(found.start, found.end, found.total, found.data.decode("utf-8", "replace"))
 
     async def change(self, call: ApiCall[Nothing, ChangeJob]) -> ShownJob:
-        return shown(await self._store.change_when_ended(call.owner, call.path["job"], call.body.when_ended))
+        return show_job(
+            await self._store.change_when_ended(call.owner, call.path["job"], call.body.when_ended)
+        )
 
     async def stop(self, call: ApiCall[Nothing, Nothing]) -> ShownJob:
         job = await self._jobs.stop(call.owner, call.path["job"])
         await self._audit.note("job.stopped", call.caller, job.id)
-        return shown(job)
+        return show_job(job)
 
 
-def shown(job: Job) -> ShownJob:
+def show_job(job: Job) -> ShownJob:
     return ShownJob(
         id=job.id,
         session_id=job.session_id,

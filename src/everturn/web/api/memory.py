@@ -151,7 +151,7 @@ class MemoryApi:
         said = await self._records.get(owner, "memory", "notice")
         troubles = await self._notebooks.problems(owner)
         return Remembered(
-            notes=tuple(_shown_note(note) for note in notes),
+            notes=tuple(_show_note(note) for note in notes),
             owed=sum(session.turns for session in owing),
             sessions=tuple(
                 OwedSession(
@@ -188,10 +188,10 @@ class MemoryApi:
     async def put(self, call: ApiCall[Nothing, PutNote]) -> ShownNote:
         body = call.body
         if body.id is None:
-            return _shown_note(await self._notebooks.remember(call.owner, body.text, self._clock.now_ms()))
+            return _show_note(await self._notebooks.remember(call.owner, body.text, self._clock.now_ms()))
         note = await self._notebooks.edit(call.owner, body.id, body.text)
         await self._memory.ledger.drop_recalled(call.owner)
-        return _shown_note(note)
+        return _show_note(note)
 
     async def forget(self, call: ApiCall[WhichNote, Nothing]) -> None:
         await self._notebooks.forget(call.owner, call.query.id)
@@ -209,7 +209,7 @@ class MemoryApi:
         return CommittedNow(turns, tuple(errors))
 
 
-def _shown_note(note: Note) -> ShownNote:
+def _show_note(note: Note) -> ShownNote:
     return ShownNote(
         id=note.id,
         text=note.text,

@@ -14,7 +14,7 @@ from everturn.domain.schedules import ScheduleTrouble
 from everturn.domain.store import Store
 from everturn.web.access.identity import Scope
 from everturn.web.api.gateway import UndecidedPart, undecided_parts
-from everturn.web.api.jobs import ShownJob, shown
+from everturn.web.api.jobs import ShownJob, show_job
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 RECORD_KIND: Final = "dismissed"  # by the id of what was dismissed: since when that was worth a look
@@ -103,7 +103,7 @@ class NeedsApi:
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> Needs:
         owner, store = call.owner, self._store
-        dismissed = await self._dismissed(owner)
+        dismissed = await self._read_dismissed(owner)
         asks = tuple(
             ask for ask in await store.asks.open(owner) if _is_new(ask.id, ask.created_at, dismissed)
         )
@@ -122,7 +122,7 @@ class NeedsApi:
         if call.body.id not in known:
             raise e.NotFound("need", call.body.id)
         # What is no longer listed needs no record, so that there are never many.
-        for old in (await self._dismissed(owner)).keys() - known.keys():
+        for old in (await self._read_dismissed(owner)).keys() - known.keys():
             await records.delete(owner, RECORD_KIND, old)
         await records.put(owner, RECORD_KIND, call.body.id, known[call.body.id])
 
@@ -130,15 +130,17 @@ class NeedsApi:
         found = await self._store.asks.answered(call.owner, since_ms=call.query.since, limit=_LIMIT)
         return Answered(tuple(found))
 
-    async def _dismissed(self, owner: str) -> dict[str, int]:
+    async def _read_dismissed(self, owner: str) -> dict[str, int]:
         return msgspec.convert(await self._store.records.list(owner, RECORD_KIND), dict[str, int])
 
     async def _jobs(self, owner: str) -> list[ShownJob]:
         since_ms = self._clock.now_ms() - _LOST_AGE_MAX_MS
-        return [shown(job) for job in await self._store.jobs.lost(owner, since_ms=since_ms, limit=_LIMIT)]
+        return [
+            show_job(job) for job in await self._store.jobs.find_lost(owner, since_ms=since_ms, limit=_LIMIT)
+        ]
 
     async def _schedules(self, owner: str) -> list[TroubledSchedule]:
-        return [_troubled(one) for one in await self._store.schedules.troubled(owner, limit=_LIMIT)]
+        return [_show_trouble(one) for one in await self._store.schedules.find_troubled(owner, limit=_LIMIT)]
 
 
 def _is_new(need_id: str, at: int, dismissed: dict[str, int]) -> bool:
@@ -146,7 +148,7 @@ def _is_new(need_id: str, at: int, dismissed: dict[str, int]) -> bool:
     return at > dismissed.get(need_id, -1)
 
 
-def _troubled(trouble: ScheduleTrouble) -> TroubledSchedule:
+def _show_trouble(trouble: ScheduleTrouble) -> TroubledSchedule:
     schedule = trouble.schedule
     return TroubledSchedule(
         id=trouble.id,

@@ -263,7 +263,7 @@ class SchedulesApi:
         settings = ScheduleSettings(
             name=body.name,
             text=body.text,
-            timing=self._timing(body.rule, body.timezone),
+            timing=self._make_timing(body.rule, body.timezone),
             when_missed=body.when_missed,
             when_overlapping=body.when_overlapping,
             runs_in=body.runs_in,
@@ -274,7 +274,7 @@ class SchedulesApi:
         return await self._view(await self._book.add(call.owner, settings, body.session_id))
 
     async def preview(self, call: ApiCall[Nothing, PreviewRule]) -> Preview:
-        return self._book.preview(self._timing(call.body.rule, call.body.timezone))
+        return self._book.preview(self._make_timing(call.body.rule, call.body.timezone))
 
     async def read(self, call: ApiCall[Nothing, SentenceToRead]) -> ReadSentence:
         return self._book.read(call.body.sentence, call.body.timezone)
@@ -312,7 +312,7 @@ class SchedulesApi:
         )
         return Occurrences(tuple(found))
 
-    def _timing(self, rule: Rule, timezone: str | None) -> Timing:
+    def _make_timing(self, rule: Rule, timezone: str | None) -> Timing:
         return Timing(rule, timezone or self._book.timezone)
 
     async def _view(self, schedule: Schedule) -> ScheduleView:

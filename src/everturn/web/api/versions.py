@@ -8,7 +8,7 @@ from everturn.domain import errors as e
 from everturn.domain.checkpoints import NOW, parse_at
 from everturn.domain.clock import Clock
 from everturn.domain.media import safe_name
-from everturn.domain.trees import Kind, shown
+from everturn.domain.trees import Kind, show_path
 from everturn.web.access.identity import Scope
 from everturn.web.api.workspace import READ_ERRORS, At, FilePath, Path
 from everturn.web.http.bytes_answer import BytesAnswer, disposition
@@ -125,7 +125,7 @@ class VersionsApi:
             before = await self._files.tree(owner, session, query.since)
             only = {change.path for change in await self._files.compare.changes(before, tree)}
         pieces = Archive(self._files.versions, self._clock.now_ms() / 1000, now, only).pieces(root)
-        name = safe_name(shown(root.entry.name) or f"files-{session}") + ".zip"
+        name = safe_name(show_path(root.entry.name) or f"files-{session}") + ".zip"
         return BytesAnswer(await anext(pieces, b""), pieces, _head(name), 200)
 
 

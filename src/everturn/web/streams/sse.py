@@ -59,11 +59,11 @@ def plain(kind: str, data: bytes, *, ident: str | None = None) -> bytes:
     return head + b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
 
 
-def opening() -> bytes:
+def first_bytes() -> bytes:
     return b"retry: %d\n\n" % _RETRY_MS
 
 
-def closing(reason: str) -> bytes:
+def last_bytes(reason: str) -> bytes:
     """The last frame: says why, and that the client should reconnect at once."""
     return b"retry: %d\n%b" % (
         _RETRY_AT_ONCE_MS,

@@ -33,8 +33,8 @@ class EventStream(Streaming):
         caller: Caller,
         source: Source,
         *,
-        opening: bytes = sse.opening(),
-        closing: Callable[[str], bytes] = sse.closing,
+        opening: bytes = sse.first_bytes(),
+        closing: Callable[[str], bytes] = sse.last_bytes,
         headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         self._streams = streams
