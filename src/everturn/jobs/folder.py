@@ -56,13 +56,13 @@ class JobFolder:
             return None
 
     def is_held(self) -> bool:
-        """True if the shim lives, or a server that is about to start it."""
+        """True while the shim runs, or while a server is about to start it."""
         try:
             lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # two processes that look at once do not collide
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two processes may check at once
         except OSError as error:
             if error.errno != errno.EWOULDBLOCK:
                 raise
@@ -72,13 +72,13 @@ class JobFolder:
         return False
 
     def ask_to_stop(self) -> None:
-        """The shim looks for this file ten times a second. A command without a sandbox can have halted it."""
+        """The shim checks for this file ten times a second. It is woken: a command can have halted it."""
         if self.path.exists():
             (self.path / STOP).touch(mode=0o600)
             wake_shim(self.path)
 
     def read(self, after: int, bytes_max: int) -> OutputPiece:
-        """The output after this place, at most so many bytes. It begins later if that place was not kept."""
+        """Up to this many bytes of output from an offset on; from a later one if that part was dropped."""
         segments = self._segments()
         if not segments:
             return OutputPiece(0, b"", 0)
@@ -99,7 +99,7 @@ class JobFolder:
         return OutputPiece(min(start, total), b"".join(pieces), total)
 
     def read_kept(self) -> bytes:
-        """All of the output that was kept, with a note where some was not."""
+        """The output that was kept, with a note where part of it was dropped."""
         pieces: list[bytes] = []
         place = 0
         while (found := self.read(place, self._segment_bytes)).data:

@@ -38,7 +38,7 @@ _MORE = "\n[… more output than is shown live …]\n"
 _REBOOTED = "The machine was restarted."
 _SHIM_GONE = "The process that watched it was killed."
 _UNCHECKED = "what it left in its folder could not be checked: look for new hooks and editor settings there"
-_NEVER_BEGUN = "The server stopped before it was started."
+_NEVER_BEGUN = "The server stopped before starting it."
 
 
 class JobServices(msgspec.Struct, frozen=True):
@@ -198,12 +198,12 @@ class Jobs:
             try:
                 watched = await self.look()
             except (Retry, OSError) as error:
-                _log.warning("jobs could not be looked at: %s", error)
+                _log.warning("jobs could not be checked: %s", error)
             settings = self._settings
             await self._bell.wait(settings.look_every_s if watched else settings.idle_look_every_s)
 
     async def look(self) -> int:
-        """Look at every job of this machine once; return how many run."""
+        """Check every job of this machine once; return how many are running."""
         running = [job for job in await self._jobs.find_running() if self._is_here(job)]
         for job in running:
             try:
@@ -214,7 +214,7 @@ class Jobs:
                 _log.warning("job %s: %s", job.id, error.message)
             except Exception:
                 # One job whose files are damaged must end neither the server nor the watch of the others.
-                _log.exception("job %s could not be looked at", job.id)
+                _log.exception("job %s could not be checked", job.id)
         await anyio.to_thread.run_sync(self._sweep, {job.id for job in running})
         return len(running)
 
@@ -239,7 +239,8 @@ class Jobs:
             await self._finish(job, folder, await anyio.to_thread.run_sync(self._end_of_lost, job, folder))
 
     async def _show_piece(self, job: Job, folder: JobFolder, place: int, *, is_over: bool) -> int | None:
-        """Tell the session's readers about new output, up to the limit. The place after it; None: no more."""
+        """Show new output to the session's readers, up to the limit. Returns the offset after it, or None if
+        no more is shown."""
         left = self._settings.shown_bytes_max - place
         if left <= 0:
             return None
@@ -289,7 +290,7 @@ class Jobs:
         try:
             notes = set_aside(read_guard(folder.path))
         except Exception:
-            # A file that a power cut damaged raises almost anything; the job is lost all the same.
+            # A file damaged by a power cut can raise almost anything; the job is lost all the same.
             _log.exception("job %s: its folder could not be checked", job.id)
             notes = [_UNCHECKED]
         if job.boot_id != self._boot_id:
@@ -339,7 +340,7 @@ class Jobs:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Without the beginning of a character at its end: the rest comes with the next piece."""
+    """The data without an incomplete character at its end, which comes with the next piece."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte & 0xC0 == 0x80:

@@ -50,7 +50,8 @@ async def launch(sandbox: Sandbox, folder: JobFolder, lock: int, command: JobCom
 
 
 def _run_shim(folder: Path, passed: Sequence[int]) -> bytes:
-    """What the shim says. Its first process ends at once; the second is the child of no server."""
+    """Start the shim; return its answer. It forks, and the first process ends at once: the second is no
+    server's child."""
     done = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-I", "-S", shim.__file__, str(folder)],
         stdin=subprocess.DEVNULL,

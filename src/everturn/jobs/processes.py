@@ -1,7 +1,7 @@
 """The processes that a shim wrote down: itself, and the first process of its command.
 
-A process id can belong to another process by now, so each stands with its start time. That is compared after
-the process was opened: what has this start time then is what was opened.
+A process id may have been reused, so each is stored with its start time. The start time is compared after
+the process was opened, so what was compared is what was opened.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHIM, _FIRST = 0, 1  # the lines of the file
 
 
 def wake_shim(folder: Path) -> None:
-    """Let a shim go on that was halted with SIGSTOP; a command without a sandbox can do that."""
+    """Continue a shim that was halted with SIGSTOP, which a command without a sandbox can do."""
     with _open_process(folder, _SHIM) as shim:
         if shim is not None:
             _send(shim, signal.SIGCONT)
@@ -40,13 +40,13 @@ def end_command(folder: Path, mark: str) -> None:
         if first is not None:
             _send(first, signal.SIGKILL)
             if not select.select([first], [], [], _END_S)[0]:
-                raise EverturnError("Its command was killed and has not ended yet. It is looked at again.")
+                raise EverturnError("Its command was killed and has not ended yet. It will be checked again.")
     kill_marked(mark)
 
 
 @contextmanager
 def _open_process(folder: Path, line: int) -> Iterator[int | None]:
-    """A handle of the process; None if it is gone, or the shim was killed before it wrote the file."""
+    """A handle to the process; None if it is gone, or if the shim was killed before it wrote the file."""
     handle = _handle(folder, line)
     try:
         yield handle

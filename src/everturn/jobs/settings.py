@@ -24,5 +24,5 @@ class JobSettings(msgspec.Struct, frozen=True):
     shown_bytes_max: int = 256 * 1024  # of a job's output, in the events of its session
     piece_bytes_max: int = 16 * 1024  # in one event
     look_every_s: float = 0.5  # while a job runs here
-    idle_look_every_s: float = 5.0  # for jobs that another process left
+    idle_look_every_s: float = 5.0  # for jobs that another process started
     stray_age_s: float = 60.0  # a folder without a row may be that of a job that is being started

@@ -2,8 +2,8 @@
 
 Usage: shim.py FOLDER
 
-It starts the command that the file ``job`` in the folder describes, holds its limits, writes its output and
-its end to files there, and ends. The server took the lock of the folder, and this process inherits it: it is
+It starts the command that the file ``job`` in the folder describes, enforces its limits, writes its output
+and its end to files there, and ends. The server took the lock of the folder, and this process inherits it: it is
 free when the process is gone, and never before. The pipes that ``job`` names are inherited too.
 
 Until the command runs, only modules are imported that cost nothing: the tool call waits for that. ``json``,
@@ -47,7 +47,7 @@ class Output:
         self.error = ""
 
     def add(self, data: bytes) -> None:
-        """Store more output. A full disk ends the storing, not the job: ``error`` says why."""
+        """Store more output. On a full disk the job goes on without; ``error`` says why."""
         if self.error:
             return
         try:
@@ -105,7 +105,7 @@ class Shim:
         self._is_terminated = False
         self._pipe = -1
         self._child = 0
-        self._first: tuple[int, int] | None = None  # the first process in the sandbox, and a handle of it
+        self._first: tuple[int, int] | None = None  # the first process in the sandbox, and a handle to it
 
     def start(self, answer: int) -> None:
         """Start the command. Raises OSError, after which nothing of it runs.
@@ -168,7 +168,8 @@ class Shim:
         }
 
     def _follow(self, watch: Watch) -> tuple[bool, str]:
-        """Keep its output until it ends, is to be stopped, or passes a limit. Returns the last two."""
+        """Store its output until it ends, is to be stopped, or exceeds a limit. Returns whether it is to be
+        stopped, and the limit."""
         handle = os.pidfd_open(self._child)
         poll = select.poll()
         poll.register(handle, select.POLLIN)
@@ -247,7 +248,7 @@ class Shim:
         self._is_terminated = True
 
     def _is_stopped(self) -> bool:
-        """Also if the folder is gone: nothing could find this job or stop it any more."""
+        """True also if the folder is gone: nothing could find this job, or stop it."""
         if self._is_terminated or os.path.exists(os.path.join(self._folder, STOP)):
             return True
         return not os.path.exists(os.path.join(self._folder, LOCK))
@@ -301,7 +302,7 @@ def _become(spec: dict[str, Any], go: int, output: int) -> None:
 
 
 def _first_process(info: int, child: int) -> tuple[int, int] | None:
-    """The sandbox's first process and a handle of it; None if bubblewrap could not even start it."""
+    """The sandbox's first process and a handle to it; None if bubblewrap could not even start it."""
     written = b""
     handle = os.pidfd_open(child)
     try:

@@ -20,7 +20,7 @@ _GUARD = "guard"
 
 
 class Watch:
-    """The limits of one command, looked at from the shim, which is its parent."""
+    """The limits of one command, checked by the shim, which is its parent."""
 
     # ``Any``: as in the shim, which read it.
     def __init__(self, folder: str, spec: Mapping[str, Any], first: tuple[int, int] | None) -> None:
@@ -33,11 +33,11 @@ class Watch:
         self._guard = read_guard(Path(folder))
 
     def pause_s(self) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next check."""
         return self._limits.pause_s(disk_of(self._workspace) if self._first else None)
 
     def breach(self) -> str:
-        """The limit that is passed, in words; empty if none is. Without a sandbox there are no limits."""
+        """The limit that was exceeded, in words; empty if none was. Without a sandbox there are no limits."""
         if not self._first:
             return ""
         processes = processes_in(self._first)
@@ -49,8 +49,8 @@ class Watch:
         return self._limits.breach(used) or self._forbidden_change()
 
     def finish(self) -> tuple[str, list[str]]:
-        """After the last process: what it left is made harmless and durable. Returns the limit that the
-        kernel ended it for, in words, and notes for the reader."""
+        """Called after the last process ended: make what it left harmless and durable. Returns the limit
+        that the kernel ended it for, in words, and notes for the reader."""
         if self._mark:
             kill_marked(self._mark)
         breach = self._limits.memory_breach if self._group.is_out_of_memory() else ""

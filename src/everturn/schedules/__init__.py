@@ -1,7 +1,7 @@
 """What is due later: rules become times, and times become turns.
 
 Imports domain, and tools for the agent's own tool; the engine arrives as a contract. Called by app and web.
-Start with ``times``, which calculates when a rule is due, and ``plan``, which decides what becomes of due
+Start with ``times``, which computes when a rule is due, and ``plan``, which decides what happens to due
 times; ``runner`` carries that out.
 """
 

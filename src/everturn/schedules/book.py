@@ -56,7 +56,7 @@ class ScheduleBook:
         return ReadSentence(reading, None if reading.timing is None else self.preview(reading.timing))
 
     def read_when(self, words: str, timezone: str | None = None, *, now_ms: int | None = None) -> Timing:
-        """A rule in words. ``now_ms``: when they were said. Raises Invalid for words that are not clear."""
+        """A rule in words. ``now_ms``: when they were written. Raises Invalid if they are not clear."""
         said_at = self._clock.now_ms() if now_ms is None else now_ms
         return read_when(words, timezone or self.timezone, said_at)
 
@@ -68,8 +68,8 @@ class ScheduleBook:
 
     # ``Any``: the changes are fields of ``ScheduleSettings``; ``replace`` refuses other names.
     async def change(self, owner: str, schedule_id: str, **changes: Any) -> Schedule:
-        """Change settings by their names, ``session_id``, or ``is_paused``. Continuing a schedule or changing
-        its rule begins with the next time from now on. Raises Stale if ``version`` is given and is old."""
+        """Change settings by their names, ``session_id``, or ``is_paused``. A schedule that is continued,
+        or whose rule changes, is next due after now. Raises Stale if ``version`` is given and is old."""
         version = changes.pop("version", None)
         for tries_left in reversed(range(_TRIES)):
             schedule = await self._schedules.get(owner, schedule_id)

@@ -1,4 +1,4 @@
-"""Decides the fate of a schedule's due times. Pure: the store carries it out in one transaction."""
+"""Decides what happens to a schedule's due times. Pure: the store carries it out in one transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DOWN = "No server was running at that time."
 _SINCE_RUN = "No server was running; a later time was run instead."
 _TOO_MANY = f"No server was running; only the last {CAUGHT_UP_MAX} times are caught up."
 _MORE = "No server was running, at this time and at many others after it."
-_WAITED = "It waited for the run before."
+_WAITED = "It waited for the previous run."
 _ONE_WAITS = "A later time was waiting already."
 
 
@@ -42,7 +42,7 @@ def plan_due(schedule: Schedule, now_ms: int) -> DuePlan:
 
 
 def _plan_waiting(times: list[int]) -> list[PlannedTime]:
-    """Of the times that came during the run before, the newest runs now."""
+    """Of the times that came during the last run, the newest runs now."""
     earlier = [PlannedTime(time, Fate.SKIPPED, _ONE_WAITS) for time in times[:-1]]
     return [*earlier, PlannedTime(times[-1], Fate.RAN, _WAITED)]
 
@@ -69,6 +69,6 @@ def _plan_late(policy: WhenMissed, late: list[int], *, is_followed: bool) -> lis
 
 
 def replan(schedule: Schedule, now_ms: int) -> Schedule:
-    """The schedule with its next time after now, whatever it was before: the clock was set back, or its owner
-    has continued it."""
+    """The schedule with its next time after now. Used when the clock was set back, or when its owner
+    continues it."""
     return msgspec.structs.replace(schedule, due_at=next_time(schedule.settings.timing, now_ms))

@@ -1,4 +1,4 @@
-"""Looks at the schedules whose time has come. One per server; the store lets only one settle a time."""
+"""Runs the schedules that are due. Every server has one; the store lets only one of them settle a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from everturn.domain.schedules import DuePlan, Schedule, Schedules, Settlement
 from everturn.schedules.plan import plan_due, replan
 
 _log = logging.getLogger("everturn.schedules")
-# Between two looks: another server may have made a schedule that is due sooner than all that were known.
+# Between two checks: another server may have made a schedule that is due before all known ones.
 LOOK_S_MAX = 5.0
 BATCH_MAX = 50
 
@@ -40,13 +40,13 @@ class ScheduleRunner:
         await self.stop()
 
     async def stop(self) -> None:
-        """Start nothing more. A time that is being settled is settled or not; the next server goes on."""
+        """Start nothing more. What is being settled now is settled, or left to the next server."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def run(self) -> None:
-        """Run what is due, without end."""
+        """Run what is due, until cancelled."""
         while True:
             wait_s = LOOK_S_MAX
             try:
@@ -59,7 +59,7 @@ class ScheduleRunner:
             await self._clock.sleep(wait_s)
 
     async def look(self) -> float:
-        """Settle what is due now; return for how many seconds there is nothing to do."""
+        """Settle what is due now; return the seconds until there is more to do."""
         for schedule in await self._schedules.from_the_future(limit=BATCH_MAX):
             await self._change(replan(schedule, self._clock.now_ms()))
         while await self._settle_batch() == BATCH_MAX:
@@ -72,7 +72,7 @@ class ScheduleRunner:
         return LOOK_S_MAX if wait_s <= 0 else min(LOOK_S_MAX, wait_s)
 
     async def _settle_batch(self) -> int:
-        """Settle some schedules; how many were due."""
+        """Settle a batch of schedules; return how many were due."""
         due = await self._schedules.due(limit=BATCH_MAX)
         for schedule in due:
             try:
@@ -82,8 +82,8 @@ class ScheduleRunner:
         return len(due)
 
     async def _pause(self, schedule: Schedule, error: Refused) -> None:
-        """A schedule that cannot run, such as one of a zone that this machine does not know, must not be
-        looked at again and again."""
+        """Pause a schedule that cannot run, e.g. in a time zone that this machine does not know, so that it
+        is not tried again and again."""
         _log.warning("schedule %s is paused: %s", schedule.id, error)
         now = self._clock.now_ms()
         await self._change(msgspec.structs.replace(schedule, paused_at=now, pause_reason=error.message))

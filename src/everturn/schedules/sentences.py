@@ -1,8 +1,8 @@
 """Reads one plain sentence, such as "every weekday at 8 summarise my inbox", as a rule and a task.
 
-It reads English words for times at the beginning and at the end of the sentence; what is left is the task. It
-does not guess: where a sentence has several meanings, the reading is a question with choices, each of which
-is a whole sentence that is clear.
+It reads English words for times at the beginning and at the end of the sentence; what is left is the task.
+It does not guess: where a sentence has several meanings, the reading is a question with choices, and each
+choice is a complete, unambiguous sentence.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def read_sentence(sentence: str, timezone: str, now_ms: int) -> Reading:
-    """Raises Invalid for a sentence that is too long or names a time zone that does not exist. Whether its
-    times ever come is for ``check_timing`` to say."""
+    """Raises Invalid for a sentence that is too long or names a time zone that does not exist.
+    ``check_timing`` says whether its times ever come."""
     if len(sentence) > SENTENCE_CHARS_MAX:
         raise Invalid(f"A sentence has at most {SENTENCE_CHARS_MAX} characters.", hint="Shorten it.")
     found, task = split_sentence(sentence.strip(), timezone, now_ms)
@@ -78,7 +78,7 @@ def read_when(words: str, timezone: str, now_ms: int) -> Timing:
 
 
 def name_of(task: str) -> str:
-    """The beginning of a task as a name: whole words, and not more than a line has room for."""
+    """The beginning of a task as a name: whole words, at most one line."""
     line = " ".join(task.split()).rstrip(".!")
     if len(line) <= _NAME_CHARS:
         return line

@@ -1,8 +1,8 @@
 """When a rule is due. Pure: no clock, no store.
 
 A cron rule and a single time name times of the wall clock. Each becomes one instant: a time that the clocks
-skip becomes the first instant after the gap, and one that they repeat becomes the first of the two (decision
-084).
+skip becomes the first instant after the gap, and one that they repeat becomes the first of the two
+(decision 084).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVERY_S_MAX = 366 * 24 * 3600
 EXPRESSION_CHARS_MAX = 200
 _CRON_FIELDS = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_YEARS = range(1970, 2200)  # what is outside is a slip, and dates near year 9999 cannot be calculated with
+_YEARS = range(1970, 2200)  # outside it is a typing error, and dates near year 9999 cannot be computed with
 _SECOND = timedelta(seconds=1)
 # More than any zone has ever set its clocks back at once.
 _OVERLAP_MAX = timedelta(days=1)
@@ -142,7 +142,7 @@ def _cron(expression: str, start: datetime, *, is_reverse: bool) -> Iterator[dat
 
 
 def _has_day_of_month(parts: list[str]) -> bool:
-    """The day is one that some month has, so that only this month does not."""
+    """True if some month has this day, so that only the given month lacks it."""
     return parts[2].isascii() and parts[2].isdigit() and 1 <= int(parts[2]) <= 31
 
 

@@ -1,7 +1,7 @@
 """The agent's tool for schedules. What makes one run needs the user's approval each time.
 
 The question shows the rule in words, its zone, its next five times and the whole text. No earlier answer
-covers it: a run of a schedule, or a text from outside, must not make schedules that the user has not seen.
+covers it: neither a run of a schedule nor text from outside may make one that the user has not seen.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ToolStore(Protocol):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """The arguments of a call. What is empty stays as it is."""
+    """The arguments of a call. An empty one changes nothing."""
 
     action: str
     schedule_id: str
@@ -217,7 +217,7 @@ class SchedulesTool(Action):
 
     async def _read_timing(self, call: ToolCall, when: str, timezone: str) -> Timing:
         if not when.strip():
-            raise Invalid("It is not said when.", hint="Give `when`, such as: every weekday at 8.")
+            raise Invalid("The call does not say when.", hint="Give `when`, such as: every weekday at 8.")
         # Counted from the message, not from now: an approval may come days later, and "tomorrow" must stay
         # the day that was shown.
         asked_at = (await self._store.turns.get(call.owner, call.turn_id)).created_at
@@ -246,7 +246,7 @@ def _line(schedule: Schedule) -> str:
         state = "over"
     else:
         state = f"next {datetime.fromtimestamp(schedule.due_at / 1000, zone):%a %-d %b %Y %H:%M}"
-    # What came from outside must not enter a conversation as if the user had said it.
+    # Text from outside must not enter a conversation as if the user had written it.
     about = (
         f"{settings.name}: {one_line(settings.text, 300)}" if settings.is_trusted else "(text from outside)"
     )
