@@ -3,8 +3,8 @@
 Usage: shim.py FOLDER
 
 It starts the command that the file ``job`` in the folder describes, enforces its limits, writes its output
-and its end to files there, and ends. The server took the lock of the folder, and this process inherits it: it is
-free when the process is gone, and never before. The pipes that ``job`` names are inherited too.
+and its end to files there, and ends. The server took the lock of the folder, and this process inherits it: it
+is free when the process is gone, and never before. The pipes that ``job`` names are inherited too.
 
 Until the command runs, only modules are imported that cost nothing: the tool call waits for that. ``json``,
 ``re`` and ``signal`` would double the time that the shim takes.

@@ -15,7 +15,7 @@ import msgspec
 from everturn.store.blobs.packs import CHUNK_BYTES, PackGone
 from everturn.store.blobs.places import Places
 from everturn.store.scripts.queries.files import BLOBS_PLACES, SmallBlob
-from everturn.store.scripts.script import Database, Script, Tx, listed
+from everturn.store.scripts.script import Database, Script, Tx, encode_list
 
 _HASHES_AT_ONCE: Final = 1_000
 _SPAN_BYTES: Final = 4 * CHUNK_BYTES
@@ -77,4 +77,4 @@ def _cut(span: _Span, found: dict[str, bytes], data: bytes) -> None:
 
 
 def _places(tx: Tx, hashes: Sequence[str]) -> Script[list[SmallBlob]]:
-    return (yield from BLOBS_PLACES.all(listed(hashes), CHUNK_BYTES))
+    return (yield from BLOBS_PLACES.all(encode_list(hashes), CHUNK_BYTES))
