@@ -144,7 +144,7 @@ async def test_tomorrow_is_counted_from_the_message_also_if_the_approval_comes_l
     ("arguments", "why"),
     [
         ({"when": "every week"}, "On which day"),
-        ({"when": ""}, "not said when"),
+        ({"when": ""}, "does not say when"),
         ({"when": "0 0 30 2 *"}, "never fires"),
         ({"when": "every day at 8", "timezone": "Europe/Atlantis"}, "no time zone"),
         ({"text": " "}, "1 to 4000 characters"),
