@@ -155,7 +155,7 @@ async def test_f04_a_call_whose_file_did_not_arrive_cannot_be_allowed(store: Sto
     async with asking(store, platform, LONG, Say("then not")) as (_, pay):
         await until("the question arrives", lambda: platform.arrived and platform.labels())
         platform.press_label("p1", "Allow once")
-        await arrival(platform, "not shown here completely")
+        await arrival(platform, "not shown here in full")
         platform.press_label("p2", "Deny")
         await arrival(platform, "then not")
         assert pay.calls == []

@@ -1,4 +1,4 @@
-"""Serves one account while this worker has its lease. Accounts never wait for each other."""
+"""Serves one account while this worker holds its lease. Accounts never wait for each other."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class AccountService:
             await clock.sleep(settings.take_s)
 
     async def deliver(self, update: Update) -> None:
-        """Store an update. Its sender may be told that it was received once this has returned."""
+        """Store an update. Its receipt may be acknowledged to the sender once this has returned."""
         if not update.is_addressed:
             return  # a group's own conversation
         admission = await self._admit(update)
@@ -88,7 +88,7 @@ class AccountService:
         try:
             received = await inbox.receive(admission.owner, admitted, profile=admission.profile)
         except Denied:
-            self.strangers += 1  # a guest in another person's chat
+            self.strangers += 1  # a guest in another user's chat
             return
         await self._services.probe.reach(Moment.INBOX_RECEIVED, received.id)
         self._intake.bell.ring()
@@ -124,7 +124,7 @@ class AccountService:
             _log.info("account %s: the lease was not released: %s", self.account, error)
 
     async def _receive(self) -> None:
-        """Receive for as long as the account is served. An error of the platform does not stop sending."""
+        """Receive while the account is served. An error of the platform does not stop sending."""
         clock, settings = self._services.clock, self._settings
         pause_s = settings.retry_first_s
         while True:
@@ -148,7 +148,7 @@ class AccountService:
         return await self._services.store.delivery.chats.list_seen(self.account, limit=_SEEN_MAX)
 
     async def _show_typing(self) -> None:
-        """Let chats see that an answer is being written. Best effort: errors are not worth a warning."""
+        """Show in chats that an answer is being written. Best effort: errors are not worth a warning."""
         settings, chats = self._settings, self._services.store.delivery.chats
         while True:
             try:
@@ -159,8 +159,7 @@ class AccountService:
             await self._services.clock.sleep(settings.typing_s)
 
     async def _wake(self, bells: Sequence[Bell]) -> None:
-        """Record replies and questions soon after any session changed. They are also looked for at
-        intervals."""
+        """Record replies and questions soon after any session changed. They are also polled for."""
         known = 0
         while True:
             known = await self._services.store.wait_for_change(known)
@@ -176,8 +175,8 @@ class AccountService:
 
 
 def _storable(update: Update) -> Update:
-    """The update without lone surrogates in the words that people choose. No store takes them: the platform
-    would deliver the update again and again, and nothing after it."""
+    """The update without lone surrogates in the words that people choose. No store accepts those: the
+    platform would redeliver the update for ever, and nothing after it."""
     files = tuple(msgspec.structs.replace(file, name=_clean(file.name)) for file in update.files)
     return msgspec.structs.replace(
         update,

@@ -12,9 +12,9 @@ from everturn.domain.errors import Gone, NotFound, Refused
 
 _DIGITS_MAX = 9
 OWNER_ONLY = "Only the owner can answer this."
-_GONE = "There is nothing to answer any more."
+_GONE = "There is nothing left to answer."
 _ANSWERED = "It was answered already."
-_NOT_SHOWN = "It was not shown here completely. Answer it in the browser."
+_NOT_SHOWN = "It was not shown here in full. Answer it in the browser."
 
 
 class Answers:
@@ -42,8 +42,8 @@ class Answers:
         return await self._answer(received, ask, answers[number][1], is_named=True)
 
     async def decide(self, received: Received, code: str, decision: Decision) -> str:
-        """``/approve`` and ``/deny``. The code may be left out if one approval waits."""
-        # With a code it may be one of a schedule's run, which is in another session.
+        """``/approve`` and ``/deny``. The code can be omitted if only one approval waits."""
+        # With a code it may belong to a schedule's run, which is in another session.
         asks = await self._asks.open(received.chat.owner) if code else await self._open(received)
         found = [ask for ask in asks if ask.topic is AskTopic.APPROVAL]
         if code:
@@ -85,9 +85,9 @@ class Answers:
         return ""
 
     async def _was_shown(self, received: Received, ask: Ask, *, is_named: bool) -> bool:
-        """Whether the person had seen the question in this chat before they wrote this. ``is_named``: they
-        named it by its button or code, which are in its last part; the platform's receipt for that part may
-        come after their answer."""
+        """True if the question was in this chat before this was written. ``is_named``: the answer names it
+        by its button or code, which are in its last part; the platform's receipt for that part may come
+        after the answer."""
         chat = received.chat
         question = await self._context.delivery.outbox.find(chat.owner, chat.id, f"ask:{ask.id}")
         if is_named:

@@ -22,7 +22,7 @@ class Bell:
         self._rung.set()
 
     async def wait(self, seconds: float) -> None:
-        """Return when the bell was rung since the last call returned, or after this many seconds."""
+        """Return once the bell has rung since the last call returned, or after this many seconds."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._ring_after, seconds, name="interval")
             await self._rung.wait()

@@ -22,9 +22,9 @@ from everturn.domain.store_values import Request, RetriedTurn
 from everturn.domain.turns import TurnState
 
 _LISTED_MAX = 10
-_LOOKED_AT_MAX = 200  # newest sessions of the owner among which those of the chat are looked for
+_LOOKED_AT_MAX = 200  # newest sessions of the owner that are searched for those of the chat
 _WORDS_MAX = 60
-_LAST_MAX = 20  # newest messages among which the last words are looked for: calls of tools have none
+_LAST_MAX = 20  # newest messages that are searched for the last words: tool calls have none
 _NO_SESSION = "This chat has no session yet. Send a message to start one."
 _IN_BROWSER_ONLY = "Schedules are made in the browser here."
 _OWNER_ONLY = "Only the owner can do this."
@@ -46,7 +46,7 @@ class ChatCommand(msgspec.Struct, frozen=True):
 
     @property
     def queued_words(self) -> str:
-        """The message in ``/queue words``, which is asked like any other; empty: there is none."""
+        """The message in ``/queue words``, which is submitted like any other; empty if there is none."""
         return self.rest if self.name == "queue" else ""
 
 
@@ -86,7 +86,7 @@ class Commands:
         }
 
     def read(self, text: str) -> ChatCommand | None:
-        """The command in a message; None if it is a message like any other, such as a path."""
+        """The command in a message; None for an ordinary message, e.g. one that begins with a path."""
         head, _, rest = text.strip().partition(" ")
         name = head.removeprefix("/").partition("@")[0].lower()
         return ChatCommand(name, rest.strip()) if head.startswith("/") and name in self._acts else None
@@ -143,7 +143,7 @@ class Commands:
             try:
                 return await self._store.sessions.get(chat.owner, chat.session_id)
             except (Gone, NotFound):
-                pass  # as if it had none
+                pass  # it was deleted: the chat has none
         raise NothingToDo(_NO_SESSION)
 
     # --- the conversation --------------------------------------------------------------------------
@@ -159,7 +159,8 @@ class Commands:
         return Done(f"Redone. The conversation ends with: {await self._last_words(session)}")
 
     async def _last_words(self, session: Session) -> str:
-        """Of the conversation as it is now; the session's preview is what was said last, undone or not."""
+        """The last words of the conversation as it is now. The session's preview may be from a turn that
+        was undone."""
         page = await self._store.transcript.messages(session.owner, session.id, limit=_LAST_MAX)
         spoken = [message.text.strip() for message in page.items]
         return next((" ".join(text.split())[:_WORDS_MAX] for text in reversed(spoken) if text), "(nothing)")
@@ -179,8 +180,8 @@ class Commands:
         return Done("Stopped." if turn.ended_at is not None else "It is being stopped.")
 
     async def _has_stopped_before(self, received: Received, owner: str, turn_id: str) -> bool:
-        """Whether the turn before this one was stopped after the command was received. The command is run
-        again after a crash, and must not stop the next turn as well."""
+        """True if the turn before this one was stopped after the command was received: when the command is
+        run again after a crash, it must not stop the next turn as well."""
         turns = self._store.turns
         before = (await turns.get(owner, turn_id)).parent_id
         if before is None:

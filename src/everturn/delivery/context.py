@@ -75,7 +75,7 @@ class AccountServices(msgspec.Struct, frozen=True):
 
 
 class AccountContext(msgspec.Struct, frozen=True):
-    """One account, and what it is served with. ``outgoing`` is rung when there is something to send. ``pace``
+    """One account, and what it is served with. ``outgoing`` rings when there is something to send. ``pace``
     bounds sends and live edits together. ``live``: one lock for each chat with a live message, which is held
     while that message is edited."""
 

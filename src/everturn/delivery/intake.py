@@ -66,7 +66,7 @@ class Intake:
         self._answers = Answers(context)
         self._commands = Commands(context, self._answers)
         self._told_queued: dict[str, _Told] = {}  # by chat
-        self._busy: set[str] = set()  # chats of which a message is being made into a turn
+        self._busy: set[str] = set()  # chats with a message that is being made into a turn
         self.bell = Bell(context.clock)
 
     async def run(self) -> None:
@@ -90,7 +90,7 @@ class Intake:
             await self.settle(received)
             self.bell.ring()  # the chat may have another message
         except (Retry, StoreFault) as error:
-            # Tried again at the next look; until then the chat's later messages wait, other chats go on.
+            # Retried at the next poll; until then later messages of this chat wait, and other chats go on.
             _log.warning("account %s: %s waits: %s", self._account, received.id, error)
         except Exception:  # the root of the chat's task: one message never stops the account
             _log.exception("account %s: %s waits", self._account, received.id)
@@ -135,7 +135,7 @@ class Intake:
 
     async def _run(self, received: Received, command: ChatCommand, update: Update) -> None:
         if words := command.queued_words:
-            # It keeps its files, and who wrote it: a member's words are not the owner's.
+            # Keep its files and its author: a member's words are not the owner's.
             await self._submit(received, msgspec.structs.replace(update, text=words), WhenBusy.QUEUE)
             return
         done = await self._commands.run(received, command, update.role)
@@ -155,8 +155,8 @@ class Intake:
             await self._tell_queued(received, settled.behind)
 
     async def _tell_queued(self, received: Received, behind: str) -> None:
-        """Say once that messages wait for this turn, however many they are. After a restart it may be said
-        again."""
+        """Say once that messages wait for this turn, however many there are. It may be said again after a
+        restart."""
         chat_id, key = received.chat.id, _key_of(received)
         told = self._told_queued.get(chat_id)
         if told is not None and told.behind == behind:
@@ -191,7 +191,7 @@ class Intake:
                 attachments.append(stored.id)
             else:
                 text += f"\n(The file {safe_name(file.name)} is missing: {stored})"
-        # What an owner forwards was written by another person.
+        # What an owner forwards was written by someone else.
         is_trusted = update.role is SenderRole.OWNER and not update.forwarded_from
         sender = update.forwarded_from or update.sender_name or update.sender
         return Submission(

@@ -1,7 +1,8 @@
 """Live messages: while a turn runs, its chat has one message that shows what is done and written.
 
-It is never needed: the answer is recorded and sent whether or not the message arrived. The message itself is
-sent like any other and says nothing of the answer; only its edits do, and they are not stored. Every edit
+Nothing depends on it: the answer is recorded and sent whether or not the message arrived. The message
+itself is sent like any other and holds nothing of the answer; its edits do, and they are not stored. Every
+edit
 ends with a line that says that the turn goes on, so that a partial answer never looks complete.
 """
 
@@ -74,7 +75,7 @@ class LiveMessages:
         lock = self._context.live.setdefault(chat_id, anyio.Lock())
         try:
             await _LiveMessage(self._context, self._lease, underway, live_id).run(lock)
-        except Exception as error:  # the root of the message's task: the answer comes all the same
+        except Exception as error:  # the root of the message's task: the answer does not depend on it
             _log.warning("account %s: live message %s: %r", self._context.account, underway.turn_id, error)
         finally:
             self._context.live.pop(chat_id, None)
@@ -119,7 +120,7 @@ class _LiveMessage:
             text = self._progress.text()
             if text == shown or not context.pace.count_allowed():
                 continue
-            # Not cancelled once it has begun: it could arrive after the answer that replaces it.
+            # Not cancelled once begun: the edit could arrive after the answer that replaces it.
             with anyio.CancelScope(shield=True):
                 async with lock:
                     if not await self._edit(text):

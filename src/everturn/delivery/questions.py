@@ -40,7 +40,7 @@ class Questions:
         await run_when_rung(self.bell, self.record_due, poll_s=poll_s, account=self._context.account)
 
     async def record_due(self) -> int:
-        """Record the questions and answers that are due; return how many messages that makes."""
+        """Record the questions and answers that are due; return how many messages were recorded."""
         count = 0
         for due in await self._outbox.asks_due(self._context.account, limit=_BATCH_MAX):
             count += await self._ask(due)
@@ -139,7 +139,7 @@ def _fence(text: str) -> str:
 
 
 def answers_of(ask: Ask) -> list[tuple[str, str]]:
-    """Label and answer of what can be chosen in a chat. What lasts longer is decided in the browser."""
+    """Label and answer of each choice in a chat. Lasting decisions are made in the browser."""
     if ask.topic is AskTopic.APPROVAL:
         return [("Allow once", Decision.ONCE.value), ("Deny", Decision.DENY.value)]
     if ask.topic in (AskTopic.LIMIT, AskTopic.REPEAT):
@@ -165,8 +165,8 @@ def press_data(ask: Ask, at: int) -> str:
 
 
 def code_of(ask: Ask) -> str:
-    """The code that names the ask in a command. Not its place in a list, which could change before the person
-    answers."""
+    """The code that names the ask in a command. Not its place in a list, which could change before it is
+    answered."""
     return ask.id[-_CODE_CHARS:].lower()
 
 

@@ -69,8 +69,8 @@ class Replies:
         return list(render_parts(self._context.platform, markdown))
 
     def _replace_live(self, due: ReplyDue, parts: list[NewPart]) -> list[NewPart]:
-        """Edit the answer's first part into the message that showed the turn. If other messages came after
-        it, the answer comes below them: people do not look for changes further up."""
+        """Edit the answer's first part into the message that showed the turn. If other messages followed
+        it, the answer is sent below them: people do not look for changes further up."""
         if due.live_id is None:
             return parts
         if due.is_live_last or not parts:
@@ -81,7 +81,7 @@ class Replies:
 
 
 def reply_text(due: ReplyDue) -> str:
-    """What the chat is told about a turn that has ended, in Markdown. Nothing about one that was asked for
+    """What the chat is told about a turn that has ended, in Markdown. Empty for a turn that was asked for
     elsewhere and stopped before it said anything."""
     if due.asked is not None and due.state is TurnState.CANCELLED and not due.answer.strip():
         return ""
@@ -97,7 +97,7 @@ def reply_text(due: ReplyDue) -> str:
 
 
 def _quote(asked: AskedElsewhere) -> str:
-    """The user's words, which this chat has not seen, so that the answer makes sense here."""
+    """The user's words, which this chat has not seen. Without them the answer would make no sense here."""
     words = asked.text.strip() or "(a file)"
     if len(words) > _QUOTE_CHARS_MAX:
         words = words[:_QUOTE_CHARS_MAX].rstrip() + " …"

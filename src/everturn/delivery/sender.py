@@ -42,7 +42,7 @@ class Sender:
         self._pace = context.pace
         self._live = context.live
         self._sending: set[str] = set()  # ids of parts
-        self._may_hold_more = False  # a claim had an unknown outcome: we may hold parts that no task sends
+        self._may_hold_more = False  # a claim had an unknown outcome: parts may be claimed that no task sends
         self._bell = context.outgoing
 
     async def run(self) -> None:
@@ -63,7 +63,7 @@ class Sender:
         if self._may_hold_more:
             await self._outbox.put_back_unsent(self._lease, self._sending)
             self._may_hold_more = False
-        # If this process dies, a claimed part has an unknown outcome: claim only what may leave at once.
+        # If this process dies, a claimed part has an unknown outcome: claim only what can be sent at once.
         free = min(self._settings.sends_at_once_max - len(self._sending), self._pace.count_allowed())
         parts = await self._claim(free) if free > 0 else []
         for part in parts:
@@ -121,7 +121,8 @@ class Sender:
             await self._write(lambda: outbox.mark_sent(lease, part.id, external_id, spacing_ms=spacing_ms))
 
     async def _send_in_turn(self, part: OutgoingPart) -> str:
-        """Send after a live edit of the same chat that has begun: it must not replace the answer."""
+        """Wait for a live edit of the same chat that has begun, then send: the edit must not replace the
+        answer."""
         async with self._live.get(part.chat.id) or nullcontext():
             timeout_s = self._settings.send_timeout_s
             return await call_within(self._clock, timeout_s, lambda: self._send_or_edit(part))
@@ -144,7 +145,7 @@ class Sender:
         return self._clock.now_ms() + round(wait_s * 1000)
 
     async def _write(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Store the outcome of a send, however long the store is away. Raises LeaseLost."""
+        """Store the outcome of a send; retry while the store is away. Raises LeaseLost."""
         while True:
             try:
                 return await write()

@@ -35,9 +35,9 @@ class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):
     live_spacing_s: float = 3.0  # the least time between two edits of a chat
     live_timeout_s: float = 10.0  # of one edit
     live_age_max_s: float = 60.0  # after this, what could not be shown is not shown
-    poll_s: float = 1.0  # how often to look for work of other processes
-    wake_s: float = 0.1  # the least time between two looks for work because a session changed
-    typing_s: float = 4.0  # how often a chat is shown that an answer is being written
+    poll_s: float = 1.0  # how often to poll for work of other processes
+    wake_s: float = 0.1  # the least time between two polls because a session changed
+    typing_s: float = 4.0  # how often the typing sign is renewed
     take_s: float = 2.0  # how often to ask for the lease
     send_timeout_s: float = 30.0
     fetch_timeout_s: float = 120.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from everturn.domain.errors import LeaseLost, Refused, Retry
 
-# Errors that say all there is to say: a platform, the network or the store is away, or the platform refuses.
+# Errors whose message is enough: a platform, the network or the store is away, or the platform refuses.
 _EXPECTED = (LeaseLost, Refused, Retry, ConnectionError, TimeoutError)
 
 
 def is_unexpected(error: Exception) -> bool:
-    """Whether an error may be a bug, so that its trace is worth logging. Tasks raise theirs in groups."""
+    """True if the error may be a bug, so that its trace is worth logging. Tasks raise theirs in groups."""
     if isinstance(error, ExceptionGroup):
         return any(is_unexpected(inner) for inner in error.exceptions)
     return not isinstance(error, _EXPECTED)

@@ -1,8 +1,8 @@
 """Messaging platforms: what people write there becomes turns, and answers go back.
 
 Imports domain, tools and delivery. ``book`` keeps how accounts are set up, ``accounts`` serves them;
-``platforms`` finds a platform by its name; ``rendering`` makes an answer messages. What a platform has to do
-is in ``domain.platform``; what is durable about it is in ``delivery``.
+``platforms`` finds a platform by its name; ``rendering`` turns an answer into messages. What a platform has
+to do is in ``domain.platform``; what is durable about it is in ``delivery``.
 """
 
 from typing import TYPE_CHECKING

@@ -35,8 +35,8 @@ from everturn.gateway.platforms import platform_names
 from everturn.gateway.running import RunningAccount, RunningServices
 
 _log = logging.getLogger("everturn.gateway")
-_LOOK_S: Final = 5.0  # how often to look for changes that other processes made
-_SEEN_MS: Final = 20_000  # how often health that stays the same is written
+_LOOK_S: Final = 5.0  # how often to poll for changes that other processes made
+_SEEN_MS: Final = 20_000  # how often unchanged health is written
 
 
 class GatewayAccounts:
@@ -128,7 +128,7 @@ class GatewayAccounts:
         return msgspec.structs.replace(code, link=identity.link if identity else "")
 
     async def change_role(self, name: str, sender: str, role: SenderRole) -> Person:
-        async with self._changing:  # a person who is removed meanwhile must not come back
+        async with self._changing:  # a person who is removed meanwhile must stay removed
             return await self._book.change_role(name, sender, role)
 
     async def remove_person(self, name: str, sender: str) -> None:
@@ -200,8 +200,8 @@ class GatewayAccounts:
             self._group.start_soon(running.run, name=f"account {name}")
 
     async def _write_health(self) -> None:
-        """Let other servers know about the accounts that are served here, when something has changed. Also at
-        intervals when nothing has, so that they notice if this server stops."""
+        """Publish the health of the accounts that are served here, when it has changed, and at intervals,
+        so that other servers notice if this one stops."""
         now = self._book.clock.now_ms()
         for name, running in list(self._running.items()):
             health = msgspec.structs.replace(running.health(), strangers=0)

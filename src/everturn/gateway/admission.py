@@ -40,14 +40,14 @@ class Admissions:
         role = role or self._default_role
         if role is not None:
             return self._admission(role)
-        # In a group a guest would share a session with others, the owner among them.
+        # In a group a guest would share a session with others, including the owner.
         if self._setup.guests and update.place.kind in _PRIVATE:  # guard: f05 always
             return self._guest(update.sender)
         return None
 
     async def role_now(self, update: Update) -> SenderRole | None:
-        """The role in which a stored update may be used: never more than it was received with. None: its
-        sender was removed, or lost the right to talk in the chat of the owner."""
+        """The role with which a stored update may be used: at most the one it was received with. None: its
+        sender was removed, or may no longer talk in the owner's chat."""
         person = await self._book.people.find(self._account, update.sender)
         known = self._known_role(update.sender, person) or self._default_role
         if update.role is SenderRole.GUEST:

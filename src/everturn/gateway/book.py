@@ -42,7 +42,7 @@ _log = logging.getLogger("everturn.gateway")
 KIND: Final = "gateway"  # of the records, and of the secrets: gateway/<account>/<name>
 _HEALTH: Final = "gateway_health"  # records by account, written by the server that serves it
 _IDENTIFY_S: Final = 30.0
-_STALE_MS: Final = 60_000  # several times as long as the server that serves an account waits between writes
+_STALE_MS: Final = 60_000  # several times the interval at which the serving server writes
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
@@ -102,7 +102,7 @@ class AccountBook:
     async def find_platform(self, name: str) -> PlatformKind:
         """Raises Invalid. In a thread: importing a platform's library takes a while."""
         find = self._services.find_platform
-        # Not waited for when the server stops meanwhile.
+        # Abandoned if the server stops meanwhile.
         return await anyio.to_thread.run_sync(find, name, abandon_on_cancel=True)
 
     async def figures(self, name: str) -> AccountFigures:
@@ -111,7 +111,7 @@ class AccountBook:
         return await delivery.figures(name, since_ms=self.clock.now_ms() - _DAY_MS)
 
     async def read_health(self, name: str) -> AccountHealth | None:
-        """As the server that serves the account, or has served it, has written it last."""
+        """What the server that serves the account, or last served it, has written."""
         stored = await self._records.get(self.owner, _HEALTH, name)
         if stored is None:
             return None
@@ -152,7 +152,7 @@ class AccountBook:
             (await self.find_platform(setup.platform)).refuse_redirect(before.setup, setup, secrets)
             self._refuse_other_secrets(name, secrets)
         merged = {key: text for key, text in {**before.secrets, **secrets}.items() if text}
-        # Who may talk can be changed also while the platform is away.
+        # Who may talk can also be changed while the platform is away.
         if setup.enabled and (secrets or "options" in changes):
             await self._identify(name, WantedAccount(setup, before.origin, merged))
         await self._put_secrets(name, secrets)
@@ -173,7 +173,7 @@ class AccountBook:
         await self._put_secrets(name, dict.fromkeys(self._stored_secrets(name)))
 
     async def readmit(self, name: str) -> None:
-        """Serve the account also if one of its name was removed before."""
+        """Allow an account of this name again after one was removed."""
         await self._services.store.delivery.readmit_account(name)
 
     async def test(self, name: str) -> Identity:
@@ -244,8 +244,8 @@ class AccountBook:
             await self._services.secrets.change(changes)
 
     def _refuse_other_secrets(self, account: str, secrets: Mapping[str, str | None]) -> None:
-        """Raises WrongState if the environment has another secret than the one given. That one would be used,
-        and sent to the address that came with the other."""
+        """Raises WrongState if the environment holds a different secret from the one given: it would be
+        used, and sent to the address that came with the other one."""
         environ = self._environ_secrets(account)
         for name, text in secrets.items():
             if text and environ.get(name, text) != text:

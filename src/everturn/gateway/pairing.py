@@ -71,8 +71,8 @@ class Pairing:
             return await self._try(account, sender, name, (shape[1] + shape[2]).upper())
 
     def is_repeat(self, person: Person, text: str) -> bool:
-        """Whether this is the code that paired the person a moment ago, delivered again after a crash. It is
-        still no message to the agent."""
+        """True if this is the code that paired the person a moment ago, redelivered after a crash. It is
+        still not a message to the agent."""
         paired_at = person.paired_at or 0
         return _SHAPE.fullmatch(text.strip()) is not None and self._clock.now_ms() - paired_at < LIFE_MS
 
@@ -91,8 +91,8 @@ class Pairing:
             counted = _Tries(code.expires_at, {**tries, sender: wrong + 1})
             await self._records.put(self._owner, TRIES, account, msgspec.to_builtins(counted))
             return None
-        # Only one of two who give the code up gets True. With the person, in one transaction: a crash between
-        # the two would leave a used code and a sender who is a stranger.
+        # Of two processes that trade the code in, one gets True. The person is stored in the same
+        # transaction: a crash in between would leave a used code and a sender who is still a stranger.
         person = Person(sender, code.role, name, self._clock.now_ms())
         place = RecordName(self._owner, PEOPLE, f"{account}/{sender}")
         spent = RecordName(self._owner, CODES, account)

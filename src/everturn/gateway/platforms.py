@@ -61,15 +61,16 @@ class PlatformKind(msgspec.Struct, frozen=True):
         return self.make(account, settings, {name: secrets[name] for name in self.secrets}, clock)
 
     def refuse_config_only(self, setup: AccountSetup) -> None:
-        """Raises Invalid for an option that only config.toml may set: there it was written on the machine."""
+        """Raises Invalid for an option that only config.toml may set, where only someone on the machine
+        can write it."""
         for key in setup.options.keys() & set(self.config_only):
             raise Invalid(f"{key} can be set in config.toml only.", hint="Leave it out here.", key=key)
 
     def refuse_redirect(
         self, before: AccountSetup, after: AccountSetup, secrets: Mapping[str, str | None]
     ) -> None:
-        """Raises Invalid if the change sends the account's secrets elsewhere and does not give them again:
-        the right to change an account is not the right to read its secrets."""
+        """Raises Invalid if the change would send the account's secrets elsewhere without giving them
+        again: the right to change an account is not the right to read its secrets."""
         old, new = before.options, after.options
         for key in sorted(old.keys() | new.keys()):
             if old.get(key) == new.get(key) or (self.sent_to is not None and key not in self.sent_to):

@@ -1,4 +1,4 @@
-"""An answer in Markdown as the messages that a platform shows: converted, and split at sensible places."""
+"""Converts an answer in Markdown to the messages of a platform, and splits it at sensible places."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class _Messages:
                 yield _Written(write_block(piece, self._dialect), piece.is_tight)
 
     def _fits(self, block: Block) -> bool:
-        # The first condition spares writing all of a long text for each message that it becomes.
+        # The first condition avoids writing a long text in full for each message it is split into.
         is_short = sum(len(run.text) for run in block.runs) <= self._limit
         return is_short and length_of(write_block(block, self._dialect)) <= self._limit
 
     def _cut(self, block: Block) -> tuple[Block, Block]:
         """The longest beginning of the block that fits, ended at a sensible place, and what follows it."""
         low, high = 1, min(self._limit, sum(len(run.text) for run in block.runs) - 1)
-        while low < high:  # what is written grows with what is in it
+        while low < high:  # the written length grows with the text
             middle = (low + high + 1) // 2
             low, high = (middle, high) if self._fits(_part(block, 0, middle)) else (low, middle - 1)
         at = _sensible(_content(block), low, lines_only=block.is_code)
@@ -115,8 +115,8 @@ def _sensible(text: str, end: int, *, lines_only: bool) -> int:
 
 
 def is_boundary(text: str, at: int) -> bool:
-    """True if no character that people see as one lies across this place: an emoji of several code points,
-    a letter with its accents, a flag."""
+    """True if no visible character spans this place, such as an emoji of several code points, a letter with
+    accents, or a flag."""
     if not 0 < at < len(text):
         return True
     before, after = text[at - 1], text[at]

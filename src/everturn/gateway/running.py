@@ -1,4 +1,4 @@
-"""One account on this server: it is served anew whenever its settings change."""
+"""One account on this server. The service is restarted whenever the account's settings change."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RunningAccount:
         """Serve the account until it is removed."""
         try:
             while not self._is_removed:
-                # One after the other: two services of one worker would share a lease.
+                # Never two at once: two services of one worker would share a lease.
                 with anyio.CancelScope() as self._scope:
                     await self._serve()
         finally:
@@ -109,7 +109,7 @@ class RunningAccount:
         )
 
     async def _identify(self, platform: Platform) -> None:
-        """Learn the account's name. If that fails, receiving fails too, and tells why."""
+        """Learn the account's name. If that fails, receiving fails too, and reports why."""
         try:
             self.identity = await call_within(self._clock, _IDENTIFY_S, platform.identify)
         except Exception as error:  # the platform's own code
@@ -154,7 +154,7 @@ class RunningAccount:
         return {name: bool(self.wanted.secrets.get(name)) for name in names}
 
     def health(self) -> AccountHealth:
-        """How it is doing here. STARTING: another server may serve it."""
+        """Its health on this server. STARTING: another server may be serving it."""
         service = self._service
         if not self.wanted.setup.enabled:
             return AccountHealth(AccountState.OFF, self._since)

@@ -1,7 +1,7 @@
 """Signatures of webhooks, as the Standard Webhooks specification defines them.
 
 A message is signed with HMAC-SHA256 over its id, its time and its body. The header can hold several
-signatures, so that a secret can be changed without a message being refused.
+signatures, so that a secret can be changed without refusing messages.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def _check_answer(response: httpcore2.Response) -> None:
         return
     message = f"The webhook answered {status}."
     if status in (408, 425, 429) or status >= 500:
-        # With a 500 it may have been taken. That does no harm: the receiver recognises the repeat by its id.
+        # With a 500 it may have been accepted. Repeating is harmless: the receiver recognises its id.
         raise PlatformBusy(message, after_s=_retry_after(response))
     raise PlatformRefused(message)
 
@@ -206,7 +206,7 @@ def _retry_after(response: httpcore2.Response) -> float | None:
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    """Not the resolver of web fetch: a name that is not found now may be found later."""
+    """Unlike in web fetch, a name that is not found is worth a retry."""
     try:
         found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

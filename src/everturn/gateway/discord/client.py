@@ -29,7 +29,7 @@ class DiscordHttp(HTTPClient):
     def __init__(self, api_url: str) -> None:
         super().__init__(asyncio.get_running_loop())
         self._api_url = api_url.rstrip("/")
-        # It would wait inside the call, whose outcome is unknown if the process dies meanwhile.
+        # The client would wait inside the call, whose outcome is unknown if the process dies meanwhile.
         self.max_ratelimit_timeout = _NEVER_WAIT_S
 
     async def request(
@@ -65,7 +65,7 @@ def translate_errors(*, is_harmless_twice: bool) -> Iterator[None]:
 
 
 def _answer_error(error: HTTPException, *, is_harmless_twice: bool) -> Exception:
-    """What an answer with an error status means."""
+    """The error that a response with an error status means."""
     if error.status == HTTPStatus.UNAUTHORIZED:
         return _wrong_token()
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:  # by the network in front of Discord

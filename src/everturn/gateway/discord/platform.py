@@ -50,7 +50,7 @@ _CONNECT_MAX_S: Final = 60.0
 _CLOSE_MAX_S: Final = 2.0
 _PAGE_MAX: Final = 100  # messages of a chat's history
 _PAGES_MAX: Final = 5
-_CONNECTED_MIN_S: Final = 10.0  # a connection that lasts less is made again after a pause
+_CONNECTED_MIN_S: Final = 10.0  # after a shorter connection, wait before the next one
 _FILE_HOSTS: Final = ("cdn.discordapp.com", "media.discordapp.net")
 _log = logging.getLogger("everturn.gateway")
 
@@ -77,7 +77,7 @@ class _ResumePoint(msgspec.Struct, frozen=True):
 
 
 class _Press(msgspec.Struct, frozen=True):
-    """What an interaction is answered by."""
+    """What is needed to answer an interaction."""
 
     id: str
     token: str
@@ -146,8 +146,8 @@ class DiscordPlatform:
                 raise PlatformBusy("Discord closes the connection again and again.")
 
     async def _connect(self) -> DiscordWebSocket:
-        # Without the privileged intent Discord leaves out what is written in servers, unless the bot is
-        # mentioned: that is what is wanted.
+        # Without the privileged intent Discord leaves out what is written in servers unless the bot is
+        # mentioned, which is what we want.
         client = Client(intents=Intents(guild_messages=True, dm_messages=True, guilds=True))
         client.http = await self._open()
         await client._async_setup_hook()
@@ -210,8 +210,8 @@ class DiscordPlatform:
         self._find_seen = find_seen
 
     async def _catch_up(self, reader: UpdateReader, deliver: Deliver) -> None:
-        """Deliver what was written in known chats while there was no session. The inbox recognises what the
-        socket delivers as well."""
+        """Deliver what was written in known chats while there was no session. The inbox recognises messages
+        that the socket delivers too."""
         for chat in await self._find_seen() if self._find_seen else ():
             try:
                 await self._read_missed(chat, reader, deliver)

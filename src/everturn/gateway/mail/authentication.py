@@ -1,4 +1,4 @@
-"""Whether the domain of a mail's sender stands behind the mail, as one's own mail server has found.
+"""Whether a mail comes from the domain of its sender, according to the user's own mail server.
 
 A sender can write any From header. The server that takes a mail in checks it (DMARC, DKIM) and says so in an
 Authentication-Results header (RFC 8601), which begins with the server's name.
@@ -35,8 +35,8 @@ def _signs_for(found: dict[str, str], domain: str) -> bool:
 
 
 def _parse_result(text: str) -> dict[str, str]:
-    """``dkim=pass header.d=example.org`` as a mapping. A word that stands there twice is left out: which of
-    the two is the sender's cannot be told."""
+    """``dkim=pass header.d=example.org`` as a mapping. A word that occurs twice is left out: there is no
+    telling which of the two is the sender's."""
     pairs = [word.partition("=")[::2] for word in text.split(" ") if "=" in word]
     names = [name.lower() for name, _ in pairs]
     return {name.lower(): value.lower() for name, value in pairs if names.count(name.lower()) == 1}

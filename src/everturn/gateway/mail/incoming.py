@@ -1,4 +1,4 @@
-"""A mail as an update: who sent it, in which thread, and what they wrote themselves."""
+"""Reads a mail as an update: who sent it, in which thread, and the sender's own words."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Ignored(msgspec.Struct, frozen=True):
 
 class FileRef(msgspec.Struct, frozen=True):
     """Where a file of a mail is. The number of a mail is valid only together with the folder's
-    ``validity``; if the server numbered its mails anew, the mail is found by its Message-ID."""
+    ``validity``; if the server has renumbered its mails, the mail is found by its Message-ID."""
 
     validity: str
     uid: str
@@ -78,7 +78,7 @@ def read_mail(account: str, sender: str, mail: MailMessage, validity: str) -> Up
     message_id = next(_ids(mail, "message-id"), "")
     answered = [*_ids(mail, "references"), *_ids(mail, "in-reply-to")]
     title = clean(mail.subject)[:_TITLE_CHARS_MAX]
-    # Some programs name the mail that is passed on as if it were answered.
+    # Some programs refer to a forwarded mail as if it were answered.
     is_reply = bool(answered) and not is_forward(title)
     text = _text(mail, title, is_reply=is_reply)
     forwarded_from = find_forwarded(title, text, mail.html, is_reply=is_reply)
@@ -104,19 +104,19 @@ def read_head(account: str, sender: str, mail: MailMessage, note: str) -> Update
 
 
 def update_id(sender: str, mail: MailMessage) -> str:
-    """The same each time that the mail is seen, also after the server has numbered its mails anew. With the
-    sender in it: a mail cannot take the id of another person's mail."""
+    """The same each time the mail is seen, also after the server has renumbered its mails. It contains the
+    sender, so that a mail cannot take the id of another person's mail."""
     name = next(_ids(mail, "message-id"), "") or _fingerprint(mail)
     return hashlib.sha256(f"{sender}\n{name}".encode("utf-8", "replace")).hexdigest()
 
 
 def clean(text: str) -> str:
-    """Text that every store takes."""
+    """The text without what some store refuses."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _fingerprint(mail: MailMessage) -> str:
-    """For a mail without a Message-ID: of what does not change and is in its head."""
+    """Identifies a mail without a Message-ID by the headers that do not change."""
     names = ("date", "from", "to", "subject", "received")
     return repr([_headers(mail, name) for name in names])
 
@@ -138,7 +138,7 @@ def _text(mail: MailMessage, subject: str, *, is_reply: bool) -> str:
         text = text[:TEXT_CHARS_MAX] + "\n(The mail is longer; the rest was not read.)"
     if len(mail.attachments) > FILES_MAX:
         text += f"\n({len(mail.attachments) - FILES_MAX} more files were left out.)"
-    # One word, such as a command or a code, is meant without the subject.
+    # A single word, such as a command or a code, is read without the subject.
     if is_reply or not subject or len(text.split()) == 1 or text.startswith("/"):
         return text
     return f"{subject}\n\n{text}".strip()

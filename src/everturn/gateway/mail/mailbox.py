@@ -33,7 +33,8 @@ _PASSING: Final = ("[UNAVAILABLE]", "[INUSE]", "[LIMIT]", "[SERVERBUG]")
 
 
 class Mailbox:
-    """A mail is unread until it is taken in; the server keeps that, so that nothing has to be kept here."""
+    """A mail is unread until it is taken in. The server stores that mark, so nothing needs to be stored
+    here."""
 
     def __init__(self, settings: MailSettings, password: str) -> None:
         self._settings = settings
@@ -86,26 +87,26 @@ class Mailbox:
             return next(iter(found), None)
 
     def take(self, uid: str) -> None:
-        """Mark a mail as read. Not with the library's own method, which also deletes mails for good that a
-        person has marked as deleted."""
+        """Mark a mail as read. The library's own method would also expunge mails that a person has marked
+        as deleted."""
         with self._in_use:
             status, said = self._opened.client.uid("STORE", uid, "+FLAGS", r"(\Seen)")
             if status != "OK":
                 raise PlatformBusy(f"The mail cannot be marked as read: {said!r}")
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the server says that something changed, at most this long. False: it cannot say that."""
+        """Wait until the server reports a change, at most this long. False if it cannot report changes."""
         if not self._has_idle:
             return False
         with self._in_use, self._opened.idle as idle:
-            # Polling looks at the socket. A notice that came together with the server's consent to wait
-            # was read with it, and is in the client's buffer.
+            # Polling checks the socket. A notice that came together with the server's consent to wait was
+            # read with it, and is in the client's buffer.
             if not _has_buffered(self._opened.client):
                 idle.poll(timeout=seconds)
         return True
 
     def close(self) -> None:
-        """End the connection, also while another thread waits on it: that one then gets an error."""
+        """End the connection, even while another thread waits on it: that thread then gets an error."""
         self._is_closed = True
         box = self._box
         if box is None:
@@ -147,7 +148,7 @@ class Mailbox:
 
 
 def _has_buffered(client: imaplib.IMAP4) -> bool:
-    """Whether the client has read more than it was asked for. Does not wait."""
+    """True if the client has data in its buffer. Does not wait."""
     name = "_file" if hasattr(client, "_file") else "file"  # renamed in Python 3.14
     timeout = client.sock.gettimeout()
     client.sock.settimeout(0)

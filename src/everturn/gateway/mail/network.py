@@ -14,7 +14,8 @@ from everturn.tools.web.fetch import is_public
 
 
 def connect_public(host: str, port: int, timeout_s: float) -> socket.socket:
-    """Connect to an address that was checked, not to the name: it could mean another address the second time.
+    """Connect to the address that was checked, not to the name, which could resolve to another address the
+    next time.
     Raises PlatformRefused if the host has an address that is not public, OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -30,7 +31,7 @@ def connect_public(host: str, port: int, timeout_s: float) -> socket.socket:
 
 
 def bad_certificate(host: str, error: BaseException) -> PlatformRefused | None:
-    """The reason for people if the server's certificate is why it cannot be used."""
+    """The error to show if the server's certificate is the reason; None if it is another one."""
     found: BaseException | None = error
     while found is not None and not isinstance(found, ssl.SSLCertVerificationError):
         found = found.__cause__ or found.__context__

@@ -57,7 +57,7 @@ class MailPlatform:
     # --- receiving -----------------------------------------------------------------------------------
 
     async def receive(self, deliver: Deliver) -> None:
-        """Deliver unread mails. One counts as acknowledged when the server has it marked as read."""
+        """Deliver unread mails. A mail is acknowledged when the server has marked it as read."""
         async with self._open_mailbox() as box:
             while True:
                 for uid in await self._in_thread(lambda: box.unread(self._oldest())):
@@ -66,7 +66,7 @@ class MailPlatform:
                     await self._clock.sleep(self._settings.poll_s)
 
     async def _take_in(self, box: Mailbox, uid: str, deliver: Deliver) -> None:
-        # The head alone decides whether a mail is read: strangers cannot make us fetch large ones.
+        # Only the head decides whether a mail is read, so strangers cannot make us fetch large ones.
         head = await self._in_thread(lambda: box.read(uid, is_whole=False))
         if head is not None:
             update = await self._update(box, uid, head)
@@ -108,7 +108,7 @@ class MailPlatform:
         raise PlatformRefused("A mail cannot be changed once it is sent.")
 
     async def show_typing(self, chat: Chat) -> None:
-        """Mail has no such sign."""
+        """Mail has no typing sign."""
 
     def render(self, markdown: str) -> Sequence[NewPart]:
         """One mail, however long the answer is."""

@@ -1,5 +1,5 @@
-"""The words that a person wrote themselves: without the mail that they answer, and without a signature; and
-whether they pass on another person's mail."""
+"""Finds a person's own words in a mail, without the mail that they answer and without a signature, and
+whether they forward another person's mail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HTML_QUOTE: Final = re.compile(
     r"""|<blockquote[^<>]{0,300}\btype="?cite""",
     re.I,
 )
-# How mail programs begin a mail that is passed on: its subject, and a line above it.
+# How mail programs begin a forwarded mail: its subject, and a line above it.
 _FORWARD_SUBJECT: Final = re.compile(
     r"^\s*(fwd?|wg|tr|rv|enc|i|vb|vl|vs|vid|doorst|ff|pd|ilt|továbbítás)\s*:", re.I
 )
@@ -51,12 +51,12 @@ def is_forward(subject: str) -> bool:
 
 
 def find_forwarded(subject: str, text: str, page: str, *, is_reply: bool) -> str:
-    """The name of who wrote the mail that this one passes on; empty: its words are the sender's own.
+    """The name of the author of the mail that this one forwards; empty if its words are the sender's own.
 
-    ``text`` is the mail without what it answers. When in doubt it counts as passed on."""
+    ``text`` is the mail without what it answers. When in doubt it counts as forwarded."""
     lines = text.split("\n")
     is_marked = _divider(lines) is not None or any(_FORWARD.match(line) for line in lines)
-    if not is_marked and not is_reply:  # what a new mail quotes is not an answer's quotation
+    if not is_marked and not is_reply:  # a new mail answers none, so what it quotes is forwarded
         is_quoted = any(map(_is_quoted, lines))
         is_marked = is_quoted or bool(_HTML_QUOTE.search(page) or _HTML_FORWARD.search(page))
     if not is_marked and not is_forward(subject):
@@ -125,7 +125,7 @@ def _before_attribution(lines: list[str]) -> int:
 
 
 def _without_beginning(lines: list[str]) -> list[str]:
-    """For those who answer below: the text after the one quotation that it begins with."""
+    """The text after the one quotation it begins with, for people who answer below."""
     quoted = [at for at, line in enumerate(lines) if _is_quoted(line)]
     if not quoted or any(line.strip() and not _is_quoted(line) for line in lines[quoted[0] : quoted[-1]]):
         return lines

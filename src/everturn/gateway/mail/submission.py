@@ -41,8 +41,8 @@ async def submit(settings: MailSettings, password: str, recipient: str, mail: by
 async def connect(
     settings: MailSettings, password: str, *, is_login_final: bool = False
 ) -> AsyncIterator[aiosmtplib.SMTP]:
-    """A client that has signed in. ``is_login_final``: refuse a wrong password. A mail waits instead, for the
-    right one. Raises PlatformRefused, PlatformBusy."""
+    """A client that has signed in. ``is_login_final``: refuse a wrong password. When a mail is sent, it
+    waits for the right one instead. Raises PlatformRefused, PlatformBusy."""
     is_tls = settings.tls and settings.smtp_port == _TLS_PORT
     checked = await _open_socket(settings, is_final=is_login_final) if settings.is_public_only else None
     client = aiosmtplib.SMTP(
@@ -68,7 +68,7 @@ async def connect(
             if refused is not None and is_login_final:
                 raise refused from error
             reason = refused.message if refused else f"{settings.smtp_host} cannot be used: {error}"
-            raise PlatformBusy(reason) from error  # a mail waits until that is mended
+            raise PlatformBusy(reason) from error  # a mail waits until that is fixed
         yield client
     finally:
         client.close()

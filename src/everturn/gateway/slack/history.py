@@ -1,4 +1,4 @@
-"""Direct messages that Slack did not deliver: no connection was open for longer than it repeats them."""
+"""Finds direct messages that Slack gave up delivering, because no connection was open for too long."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("everturn.gateway.slack")
 
 async def find_missed(web: AsyncWebClient, since_us: int) -> list[Frame]:
     """What was written in direct conversations after this moment, in order, as Slack would have delivered it.
-    Some of it may have been delivered."""
+    Some of them may have been delivered."""
     since = f"{since_us // 1_000_000}.{since_us % 1_000_000:06d}"
     found: list[JsonObject] = []  # Slack's own messages
     for channel in await _pages(web, "users.conversations", "channels", {"types": "im"}):
@@ -43,5 +43,5 @@ async def _pages(
         cursor = str((answer.get("response_metadata") or {}).get("next_cursor") or "")
         if not cursor:
             return found
-    _log.warning("%s has more than %d entries: the rest is not looked at", method, len(found))
+    _log.warning("%s has more than %d entries: the rest is skipped", method, len(found))
     return found

@@ -102,8 +102,8 @@ class SlackPlatform:
     # --- receiving -----------------------------------------------------------------------------------
 
     async def receive(self, deliver: Deliver) -> None:
-        """Deliver what Slack sends. Not with the library's socket client: it runs each event in a task of
-        its own, so that they overtake each other, and retries for ever with a token that was revoked."""
+        """Deliver what Slack sends. The library's socket client is not used: it runs each event in its own
+        task, so that events overtake each other, and it retries for ever with a revoked token."""
         reader = UpdateReader(self._account, await self._bot())
         async with aiohttp.ClientSession() as session:
             while True:
@@ -274,9 +274,9 @@ def _content(body: NewPart, *, note: str = "") -> _Content:
 
 @contextmanager
 def _outcomes(*, is_token_final: bool = False) -> Iterator[None]:
-    """Turn Slack's errors into ours. What stays as it is means: the outcome is unknown.
+    """Turn Slack's errors into ours. An error that passes unchanged means that the outcome is unknown.
 
-    ``is_token_final``: refuse when the token is wrong. A message waits instead, for the right token.
+    ``is_token_final``: refuse a wrong token. When a message is sent, it waits for the right one instead.
     """
     try:
         yield

@@ -94,7 +94,7 @@ class UpdateReader:
         self._bot = bot
 
     def read(self, frame: Frame) -> Update | None:
-        """The update in a frame; None: it is nothing that a person said or did to the bot.
+        """The update in a frame; None if it is not something that a person said or did to the bot.
 
         Raises msgspec.ValidationError if it looks like an update and cannot be read.
         """
@@ -124,7 +124,7 @@ class UpdateReader:
 
     def _message(self, message: _Message, channel: str, update_id: str, kind: UpdateKind) -> Update | None:
         if not message.user or message.bot_id or message.user == self._bot.id or not channel:
-            return None  # a bot's, perhaps our own: two that answer each other never stop
+            return None  # a bot's, perhaps our own: two bots that answer each other never stop
         text = message.text or ""
         is_direct = channel.startswith(_DIRECT)
         is_mentioned = f"<@{self._bot.id}>" in text or f"<@{self._bot.id}|" in text

@@ -1,4 +1,4 @@
-"""What an error of Telegram's client means for what was asked."""
+"""What an error of Telegram's client means for the request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TokenRefused(PlatformRefused):
 def translate_errors(*, is_harmless_twice: bool) -> Iterator[None]:
     """Raise PlatformBusy, PlatformRefused or, if the outcome is unknown, ConnectionError.
 
-    ``is_harmless_twice``: whether it may be done again although it may have been done. Texts of the HTTP
+    ``is_harmless_twice``: the request may be repeated although it may have succeeded. Texts of the HTTP
     client can hold addresses, and Telegram's addresses hold the token: they are never passed on.
     """
     try:

@@ -74,7 +74,8 @@ def platform(
 
 
 class _GetUpdates(TelegramMethod[list[JsonObject]]):
-    """Not the client's own method: one update that it cannot read would fail them all, again and again."""
+    """Replaces the client's own method, in which one update that it cannot read fails the whole batch
+    every time."""
 
     __returning__ = list[JsonObject]
     __api_method__ = "getUpdates"
@@ -143,8 +144,8 @@ class TelegramPlatform:
             groups = await self._next_batch(offset)
             for group in groups:
                 await self._deliver(reader, group, deliver)
-            # The next request acknowledges what was delivered. Only that one: after a quiet week Telegram
-            # counts from another number, and an old offset above it would acknowledge what was not read.
+            # Only the next request acknowledges what was delivered: after a quiet week Telegram counts from
+            # another number, and an old, higher offset would acknowledge updates that were not read.
             ids = [incoming.update_id for group in groups for incoming in group]
             offset = max(ids) + 1 if ids else None
 
@@ -221,7 +222,7 @@ class TelegramPlatform:
         return update
 
     def _hook_secret(self, bot_name: str) -> str:
-        """Proves that Telegram posts, and tells a worker that never asked what the bot is called."""
+        """Proves that Telegram posts, and tells a worker that never asked the bot's name."""
         name = bot_name.removeprefix("@")
         proof = hmac.new(self._bot.token.encode(), f"webhook {name}".encode(), hashlib.sha256)
         return f"{name}-{proof.hexdigest()}"

@@ -145,7 +145,8 @@ class Incoming(msgspec.Struct, frozen=True):
 
 
 def read_incoming(raw: JsonObject) -> Incoming:
-    """An update that cannot be read counts as one of an unknown kind: it must not stop the ones after it."""
+    """An update that cannot be read counts as one of an unknown kind, so that it does not stop the next
+    ones."""
     try:
         return msgspec.convert(raw, Incoming)
     except msgspec.ValidationError:
@@ -223,7 +224,7 @@ class UpdateReader:
         )
 
     def _update_id(self, *ids: int) -> str:
-        """With the bot's id: another bot's updates are counted from another number, which may be the same.
+        """Contains the bot's id: two bots may count their updates with the same numbers.
 
         An album has the numbers of its first and last picture. A picture that is delivered later than the
         others, after they were stored and not acknowledged, makes another album of it: twice, not lost.
@@ -295,7 +296,7 @@ def _sender(message: _Message) -> str | None:
 
 
 def _original_author(message: _Message) -> str:
-    """The name of who wrote it; empty: the sender did."""
+    """The name of its author; empty if that is the sender."""
     origin = message.forward_origin
     if origin is None or (
         origin.sender_user and message.sender and origin.sender_user.id == message.sender.id
