@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from everturn.gateway.book import AccountBook, BookServices
     from everturn.gateway.dialects import Dialect
     from everturn.gateway.rendering import render
-    from everturn.gateway.running import RunningServices
+    from everturn.gateway.running_account import RunningServices
 
 __all__ = ["AccountBook", "BookServices", "Dialect", "GatewayAccounts", "RunningServices", "render"]
 

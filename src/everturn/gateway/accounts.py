@@ -32,7 +32,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.platform import Identity
 from everturn.gateway.book import AccountBook
 from everturn.gateway.platforms import platform_names
-from everturn.gateway.running import RunningAccount, RunningServices
+from everturn.gateway.running_account import RunningAccount, RunningServices
 
 _log = logging.getLogger("everturn.gateway")
 _LOOK_S: Final = 5.0  # how often to poll for changes that other processes made

@@ -14,8 +14,8 @@ from everturn.domain.lazy import lazy_names
 if TYPE_CHECKING:
     from everturn.schedules.book import Preview, ReadSentence, ScheduleBook
     from everturn.schedules.chat import ScheduleCommand
+    from everturn.schedules.description import describe
     from everturn.schedules.plan import plan_due, replan
-    from everturn.schedules.reading import describe
     from everturn.schedules.runner import ScheduleRunner
     from everturn.schedules.times import check_timing, latest_times, next_time, next_times
     from everturn.schedules.tool import SchedulesTool

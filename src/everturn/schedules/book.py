@@ -10,8 +10,8 @@ from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, Stale
 from everturn.domain.schedules import Schedule, Schedules, ScheduleSettings, Timing
 from everturn.domain.sessions import refuse_control_characters
+from everturn.schedules.description import describe
 from everturn.schedules.plan import replan
-from everturn.schedules.reading import describe
 from everturn.schedules.sentences import Reading, read_sentence, read_when
 from everturn.schedules.times import check_timing, clock_changes, next_times
 

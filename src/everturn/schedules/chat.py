@@ -17,7 +17,7 @@ from everturn.domain.schedules import Occurrence, Schedule, Schedules, ScheduleS
 from everturn.domain.store import Records
 from everturn.domain.timezones import find_zone
 from everturn.schedules.book import Preview, ReadSentence, ScheduleBook
-from everturn.schedules.reading import describe
+from everturn.schedules.description import describe
 
 _LISTED_MAX = 20
 _CODE_CHARS = 4

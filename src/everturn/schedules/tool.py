@@ -20,7 +20,7 @@ from everturn.domain.store import Sessions, Turns
 from everturn.domain.timezones import find_zone
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.schedules.book import ScheduleBook
-from everturn.schedules.reading import describe
+from everturn.schedules.description import describe
 from everturn.schedules.sentences import name_of
 from everturn.tools.names import SCHEDULES_TOOL
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line

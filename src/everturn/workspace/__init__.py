@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from everturn.workspace.recorder import Brought, Recorder, Seen
     from everturn.workspace.restore import Restore, Restored
     from everturn.workspace.restorer import Applied, MadeFiles, Restorer, ShownPlan
-    from everturn.workspace.saving import save_file
+    from everturn.workspace.saves import save_file
     from everturn.workspace.scan import Limits, Scan, left_out
     from everturn.workspace.session_archive import SessionArchive
     from everturn.workspace.session_import import OpenArchive, import_archive, open_archive

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from everturn.domain.schedules import CronRule, IntervalRule, OnceRule, Rule, Timing
-from everturn.schedules.reading import describe
+from everturn.schedules.description import describe
 
 
 @pytest.mark.parametrize(
