@@ -47,6 +47,7 @@ const english = {
   inChat: (platform: string, chat: string) => (chat ? `${platform}, ${chat}` : platform),
   alsoIn: (platform: string) => `also in ${platform}`,
   fromChat: (platform: string, time: string) => `From ${platform} ${time}`,
+  theAgent: "the agent",
   fromPerson: (name: string, platform: string, time: string) => `From ${name} in ${platform} ${time}`,
   hereAnd: (platform: string) => `Here and ${platform}`,
   deliveredTo: (platform: string, time: string) => `Delivered to ${platform} ${time}`,
@@ -69,6 +70,8 @@ const english = {
   newerPage: "Everturn was updated",
   reload: "Reload",
   privateChip: "Private",
+  delegateOf: (title: string) => `Delegate of ${title}`,
+  backTo: (title: string) => `Back to ${title}`,
   // messages
   sending: "Sending",
   showWhole: (count: string) => `Show ${count} more characters`,

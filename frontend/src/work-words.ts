@@ -2,8 +2,6 @@
 
 import { words } from "./words";
 
-const nb = "\u00a0";
-
 export const workWords = {
   // jobs
   all: "All",
@@ -159,10 +157,10 @@ export const workWords = {
     stopped: "stopped",
     interrupted: "interrupted",
   },
+  doing: { run: "Running", ran: "Ran" },
   waitingForYou: "Waiting for your answer. The others go on.",
   waitingAlone: "Waiting for your answer.",
   notStarted: "Not started yet.",
-  openDelegate: (name: string) => `Open ${name}`,
   stopAll: "Stop all",
   stopAllNow: "Stop all delegates?",
   applyFiles: (count: number) => (count === 1 ? "Apply 1 file" : `Apply ${count} files`),
@@ -181,9 +179,6 @@ export const workWords = {
   tryAgainPrompt: (name: string) => `The delegate “${name}” failed. Delegate that task again.`,
   askedAgain: "The agent was asked to try it again.",
   failedWhy: "It failed without saying why.",
-  delegateOf: (title: string) => `Delegate of ${title}`,
-  backToParent: (title: string) => `Back to ${title}`,
-  delegateHint: "What you write here steers this delegate.",
   atOnce: "At work now",
   ofCount: (now: number, all: number) => `${now} of ${all}`,
   waitedForYou: "Waiting for you",
@@ -191,5 +186,4 @@ export const workWords = {
   queuedLegend: "Queued",
   delegatesHead: "Delegates",
   picture: (count: number) => `${count} delegates and when they worked`,
-  no: nb,
 };

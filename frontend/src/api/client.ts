@@ -1,5 +1,7 @@
 /** Calls the server. Failures come as `Problem` (it answered no) or `Away` (it did not answer). */
 
+import type { FileChange } from "./types";
+
 export class Problem extends Error {
   constructor(
     readonly status: number,
@@ -8,6 +10,8 @@ export class Problem extends Error {
     readonly hint = "",
     /** When the same may be asked again, where the server says so. */
     readonly retryAfterS = 0,
+    /** Files that the request would have overwritten. */
+    readonly conflicts: FileChange[] = [],
   ) {
     super(message);
   }
@@ -109,11 +113,11 @@ export class Api {
   }
 
   private problem(status: number, body: unknown): Problem | Away {
-    const fields = (body ?? {}) as { code?: string; detail?: string; title?: string; hint?: string; retry_after_s?: number };
+    const fields = (body ?? {}) as { code?: string; detail?: string; title?: string; hint?: string; retry_after_s?: number; conflicts?: FileChange[] };
     if (status === 401) this.onSignedOut(fields.code === "access_needed" ? "token" : "password");
     // The server is starting, stopping or behind a proxy that lost it: the same request can be tried again.
     if ((status === 502 || status === 503 || status === 504) && !damageCodes.has(fields.code ?? "")) return new Away(fields.detail ?? `HTTP ${status}`, status);
-    return new Problem(status, fields.code ?? "error", fields.detail ?? fields.title ?? `HTTP ${status}`, fields.hint ?? "", fields.retry_after_s);
+    return new Problem(status, fields.code ?? "error", fields.detail ?? fields.title ?? `HTTP ${status}`, fields.hint ?? "", fields.retry_after_s, fields.conflicts);
   }
 }
 

@@ -1321,6 +1321,7 @@ export interface components {
             files: components["schemas"]["TurnFiles"] | null;
             is_applied: boolean;
             is_refused: boolean;
+            failure: components["schemas"]["Failure"] | null;
             timeline: components["schemas"]["Bar"][];
         };
         /** ShownFolders */

@@ -59,6 +59,7 @@ export type PlatformForm = Schemas["PlatformForm"];
 export type Job = Schemas["ShownJob"];
 export type JobList = Schemas["JobsOut"];
 export type JobOutputPiece = Schemas["OutputOut"];
+export type Needs = Schemas["Needs"];
 export type Budget = Schemas["BudgetView"];
 export type BudgetList = Schemas["BudgetList"];
 export type Delegate = Schemas["ShownDelegate"];

@@ -4,11 +4,12 @@ import { readText, writeText } from "../keep/disk";
 import type { LocalFile, Unsent } from "../keep/unsent";
 import * as conv from "../state/conversation";
 import type { Conversation } from "../state/conversation";
-import { attachmentsOf, textOf, type TurnView } from "../state/items";
+import { attachmentsOf, openAsks, textOf, type TurnView } from "../state/items";
 import type { Link } from "../wire/link";
 import { Answers } from "./answers.svelte";
 import type { FilesPlan, MoveAction, MoveFiles } from "./moves.svelte";
 import { words } from "../words";
+import { Delegates } from "./delegates.svelte";
 import type { SessionFiles } from "./session-files.svelte";
 
 export type SessionStatus = "loading" | "ready" | "gone" | "failed";
@@ -45,6 +46,8 @@ export class OpenSession {
   askingStop = $state<string | null>(null);
   /** What the Files tab shows; made with the first look at it (`filesOf`). */
   files: SessionFiles | null = null;
+  /** The delegates of its turns. */
+  readonly delegates: Delegates;
   /** The turns that were undone here, the first one first. */
   undone: string[] = [];
   private moves: Promise<void> = Promise.resolve();
@@ -66,6 +69,7 @@ export class OpenSession {
     private readonly typed: { isNew: boolean } = { isNew: false },
   ) {
     this.answers = new Answers(api);
+    this.delegates = new Delegates(api);
     // The server has them but shows them only when they are taken in: a reload must not hide them.
     const kept = readText(`everturn.steers.${id}`);
     if (kept) this.steers = JSON.parse(kept) as Steer[];
@@ -147,6 +151,7 @@ export class OpenSession {
     this.conversation = next;
     this.settleSteers();
     this.tell(before, next);
+    if (events.some((event) => event.event.kind === "delegate.started" || event.event.kind === "delegate.ended")) void this.delegates.look();
     if (next.isStale) void this.load();
     else if (next.unplaced) void this.place(next.unplaced);
   }
@@ -162,6 +167,8 @@ export class OpenSession {
       const old = before?.turns.find((known) => known.id === turn.id);
       if (old === turn || old?.state === turn.state) continue;
       const what = turn.state === "running" ? (old?.state === "waiting" ? null : "started") : turn.state;
+      // A turn that waits for delegates alone waits for nobody.
+      if (what === "waiting" && !openAsks(turn).length) continue;
       if (what && what !== "queued") this.onNews(this, { turn, what });
     }
   }

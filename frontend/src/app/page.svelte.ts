@@ -79,7 +79,10 @@ export class Page {
       complain,
     );
     this.connection = new Connection(root, this.api, {
-      onEvents: (session, events) => this.followed.get(session)?.hear(events),
+      onEvents: (session, events) => {
+        this.followed.get(session)?.hear(events);
+        if (events.some((event) => event.event.kind === "job.started" || event.event.kind === "job.ended")) this.jobs.look();
+      },
       onList: (events) => this.listChanged(events),
       onReconnected: () => this.catchUp(),
       onSignedIn: () => this.readAll(),

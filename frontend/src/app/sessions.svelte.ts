@@ -22,7 +22,8 @@ export class Sessions {
   ) {}
 
   get rows(): Session[] {
-    return [...this.list.rows.values()].filter((row) => !this.list.hidden.has(row.id));
+    // Delegates are found at the turn that they work for.
+    return [...this.list.rows.values()].filter((row) => !this.list.hidden.has(row.id) && !row.parent_session);
   }
 
   /** The sessions that wait for the user, newest first. */

@@ -1,9 +1,10 @@
 /** A turn's bars as a picture: places in percent, words, and what a restart did. */
 
-import type { Bar } from "../api/types";
+import type { Bar, Delegate } from "../api/types";
 import { duration, durationShort, timeWithSeconds } from "../text/format";
 import type { IconName } from "../views/icons";
 import { words } from "../words";
+import { piecesOf, workedMs } from "./delegates";
 import type { TurnView } from "./items";
 import { lookOf } from "./tools";
 
@@ -15,6 +16,9 @@ export interface Row {
   pieces: { left: number; width: number; look: string }[];
   /** What a click scrolls to: a call, or a step. */
   target: string;
+  /** Of a delegate: its session, which a click opens, and how far below the turn it is. */
+  session?: string;
+  depth?: number;
 }
 
 export interface Picture {
@@ -23,14 +27,14 @@ export interface Picture {
   gaps: { left: number; width: number }[];
   marks: { at: number; label: string }[];
   table: { label: string; start: string; value: string; state: string }[];
-  has: { tool: boolean; wait: boolean; unknown: boolean; abandoned: boolean };
+  has: { tool: boolean; wait: boolean; unknown: boolean; abandoned: boolean; queued: boolean };
   restart: { stoppedAt: number; backAt: number; kept: number; again: number } | null;
 }
 
-export function drawn(turn: TurnView, now: number): Picture {
+export function drawn(turn: TurnView, now: number, delegates: readonly Delegate[] = []): Picture {
   const bars = turn.bars;
   const from = Math.min(turn.startedAt ?? turn.createdAt, ...bars.map((bar) => bar.start_at));
-  const to = Math.max(now, from + 1, ...bars.map((bar) => bar.end_at ?? 0));
+  const to = Math.max(now, from + 1, ...bars.map((bar) => bar.end_at ?? 0), ...delegates.map((delegate) => delegate.ended_at ?? now));
   const span = to - from;
   const place = (at: number) => Math.max(0, Math.min(100, (100 * (at - from)) / span));
   const seen = new Set<number>();
@@ -39,7 +43,10 @@ export function drawn(turn: TurnView, now: number): Picture {
     if (bar.kind === "down") continue;
     const isAgain = bar.kind === "model" && bar.step != null && seen.has(bar.step);
     if (bar.kind === "model" && bar.step != null) seen.add(bar.step);
-    rows.push(row(turn, bar, isAgain, to, place));
+    const own = delegates.filter((delegate) => bar.kind === "tool" && delegate.parent_turn === turn.id && delegate.call_id === bar.call_id);
+    // The delegates say more than that the call waited for them.
+    if (own.length) rows.push(...rowsOf(own, delegates, { from, to }, now));
+    else rows.push(row(turn, bar, isAgain, to, place));
   }
   const downs = bars.filter((bar) => bar.kind === "down");
   return {
@@ -55,12 +62,30 @@ export function drawn(turn: TurnView, now: number): Picture {
     })),
     has: {
       tool: bars.some((bar) => bar.kind === "tool"),
-      wait: bars.some((bar) => bar.kind === "wait"),
+      wait: bars.some((bar) => bar.kind === "wait") || rows.some((known) => known.pieces.some((piece) => piece.look === "w")),
+      queued: rows.some((known) => known.pieces.some((piece) => piece.look === "ghost")),
       unknown: rows.some((known) => known.pieces.some((piece) => piece.look === "dbt")),
       abandoned: bars.some((bar) => bar.state === "abandoned" && bar.kind === "model"),
     },
     restart: restart(bars, downs[downs.length - 1]),
   };
+}
+
+/** Delegates and, under each, its own. */
+function rowsOf(delegates: readonly Delegate[], all: readonly Delegate[], span: { from: number; to: number }, now: number, depth = 0): Row[] {
+  return delegates.flatMap((delegate) => [
+    {
+      label: delegate.name,
+      title: delegate.name,
+      icon: "split" as const,
+      value: durationShort(workedMs(delegate, now)),
+      pieces: piecesOf(delegate, span, now),
+      target: delegate.call_id,
+      session: delegate.id,
+      depth,
+    },
+    ...rowsOf(all.filter((other) => other.parent_session === delegate.id), all, span, now, depth + 1),
+  ]);
 }
 
 function row(turn: TurnView, bar: Bar, isAgain: boolean, to: number, place: (at: number) => number): Row {

@@ -1,4 +1,4 @@
-/** Where messages come from, as the page calls it: messaging platforms, schedules and jobs. */
+/** Where messages come from, as the page calls it: messaging platforms, schedules, jobs and delegates. */
 
 const names: Record<string, string> = {
   telegram: "Telegram",
@@ -8,6 +8,7 @@ const names: Record<string, string> = {
   webhook: "Webhook",
   schedule: "a schedule",
   job: "a job",
+  delegate: "a delegate",
 };
 
 /** A platform of a package that the page does not know is called as it calls itself. */

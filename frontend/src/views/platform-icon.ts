@@ -8,6 +8,7 @@ const icons: Record<string, IconName> = {
   webhook: "webhook",
   schedule: "clock",
   job: "terminal",
+  delegate: "split",
 };
 
 export function platformIcon(platform: string): IconName {

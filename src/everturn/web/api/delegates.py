@@ -9,7 +9,7 @@ from everturn.domain.checkpoints import FileChange, TurnFiles
 from everturn.domain.delegates import Delegate
 from everturn.domain.fold import fold
 from everturn.domain.store import Store
-from everturn.domain.turns import Bar, BarKind, TurnState, Usage
+from everturn.domain.turns import Bar, BarKind, Failure, Turn, TurnState, Usage
 from everturn.domain.working_copies import FilesChoice
 from everturn.engine import Engine
 from everturn.web.access.audit import Audit
@@ -22,7 +22,8 @@ class ShownDelegate(msgspec.Struct, frozen=True):
     """``id``: of its session, which can be opened like any other. ``turn_id``: the turn that does the task.
     ``parent_turn``: the turn that it works for, ``call_id``: the call there that started it. ``asks``: its
     open approvals and questions. ``activity``: what it does or said last, in one line. ``files``: what it
-    changed in its copy; ``is_applied`` and ``is_refused``: what became of them."""
+    changed in its copy; ``is_applied`` and ``is_refused``: what became of them. ``failure``: why it
+    failed."""
 
     id: str
     turn_id: str
@@ -44,6 +45,7 @@ class ShownDelegate(msgspec.Struct, frozen=True):
     files: TurnFiles | None
     is_applied: bool
     is_refused: bool
+    failure: Failure | None
     timeline: tuple[Bar, ...]
 
 
@@ -119,6 +121,16 @@ class DelegatesApi:
                     *(e.WorkspaceUnwritable, e.DiskFull, e.StorageAway, e.BlobMissing, e.BlobDamaged),
                 ),
             ),
+            Endpoint(
+                method="POST",
+                path="/api/delegates/{delegate}/refuse",
+                run=self.refuse,
+                summary="Record that the files of a delegate are not wanted. They stay with it.",
+                tag=tag,
+                scope=Scope.APPROVE,
+                answer=ShownDelegate,
+                errors=(*gone, e.WrongState),
+            ),
         ]
 
     async def list(self, call: ApiCall[Nothing, Nothing]) -> DelegatesOut:
@@ -132,18 +144,19 @@ class DelegatesApi:
     async def _show(self, delegate: Delegate) -> ShownDelegate:
         """With what its turn did so far."""
         if delegate.result is not None:
-            return show_delegate(delegate, await self._timeline(delegate))
+            turn = await self._get_turn(delegate)
+            return show_delegate(delegate, turn.timeline if turn else (), turn.failure if turn else None)
         folded = fold(delegate.turn_id, await self._store.journal.of_turn(delegate.owner, delegate.turn_id))
         calls = [bar.label for bar in folded.timeline if bar.kind is BarKind.TOOL]
         activity = calls[-1] if calls else delegate.activity
         now = msgspec.structs.replace(delegate, usage=folded.usage, activity=activity)
         return show_delegate(now, folded.timeline)
 
-    async def _timeline(self, delegate: Delegate) -> tuple[Bar, ...]:
+    async def _get_turn(self, delegate: Delegate) -> Turn | None:
         try:
-            return (await self._store.turns.get(delegate.owner, delegate.turn_id)).timeline
+            return await self._store.turns.get(delegate.owner, delegate.turn_id)
         except (e.NotFound, e.Gone):
-            return ()  # its session was deleted
+            return None  # its session was deleted
 
     async def stop(self, call: ApiCall[Nothing, Nothing]) -> ShownDelegate:
         delegate = await self._engine.delegates.stop(call.owner, call.path["delegate"])
@@ -160,8 +173,17 @@ class DelegatesApi:
         await self._recorder.save(session, await self._engine.folder_of(session))
         return FilesApplied(applied.restored.changes, applied.restored.changes_total)
 
+    async def refuse(self, call: ApiCall[Nothing, Nothing]) -> ShownDelegate:
+        delegate = await self._store.delegates.get(call.owner, call.path["delegate"])
+        if delegate.result is None:
+            raise e.WrongState(f"Delegate {delegate.id} is still at work.", hint="Wait until it has ended.")
+        await self._engine.delegates.refuse(delegate)
+        return await self._show(await self._store.delegates.get(call.owner, delegate.id))
 
-def show_delegate(delegate: Delegate, timeline: tuple[Bar, ...]) -> ShownDelegate:
+
+def show_delegate(
+    delegate: Delegate, timeline: tuple[Bar, ...], failure: Failure | None = None
+) -> ShownDelegate:
     result = delegate.result
     return ShownDelegate(
         id=delegate.id,
@@ -184,5 +206,6 @@ def show_delegate(delegate: Delegate, timeline: tuple[Bar, ...]) -> ShownDelegat
         files=None if result is None else result.files,
         is_applied=delegate.applied_at is not None,
         is_refused=delegate.refused_at is not None,
+        failure=failure,
         timeline=timeline,
     )
