@@ -231,6 +231,52 @@ async def test_hooks_elsewhere_in_the_project_are_kept(project: Project) -> None
     project.owner_works()
 
 
+NAMED = {
+    "missing settings": ("config include.path ../conf/extra", "conf/extra"),
+    "missing hooks": ("config core.hooksPath tools/hooks", "tools/hooks/pre-commit"),
+    "missing program": ("config core.fsmonitor tools/watch", "tools/watch"),
+    "the owner's own settings": ("config --global core.hooksPath git/hooks", "git/hooks/pre-commit"),
+    "settings of a working tree": ("config --worktree core.hooksPath tools/hooks", "tools/hooks/pre-commit"),
+}
+
+
+@pytest.mark.parametrize("kind", NAMED)
+async def test_what_settings_name_can_be_neither_made_nor_written_unasked(
+    project: Project, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(project.folder.parent))
+    words, name = NAMED[kind]
+    _git(project.folder, "config", "extensions.worktreeConfig", "true")
+    _git(project.folder, *words.split())
+    code = f"[core]\nfsmonitor = {project.payload}" if "settings" in kind and "conf/" in name else "#!/bin/sh"
+    lines = f"{code}\n{project.payload}\n" if code.startswith("#!") else f"{code}\n"
+    await project.shell(f"mkdir -p {Path(name).parent}; printf '{lines}' > {name}; chmod +x {name}")
+    project.owner_works()
+    verdict, reason = await project.write(name)
+    assert verdict is Verdict.ASK, reason
+
+
+async def test_settings_that_are_included_name_files_too(project: Project) -> None:
+    (project.folder / "conf").mkdir()
+    (project.folder / "conf" / "extra").write_text("[core]\nhooksPath = tools/hooks\n")
+    _git(project.folder, "config", "include.path", "../conf/extra")
+    hook = (
+        f"printf '#!/bin/sh\n{project.payload}\n' > tools/hooks/pre-commit; chmod +x tools/hooks/pre-commit"
+    )
+    await project.shell(f"mkdir -p tools/hooks; {hook}")
+    project.owner_works()
+
+
+async def test_a_working_tree_keeps_the_hooks_that_its_repository_names(project: Project) -> None:
+    tree = Project(project.kit, project.folder / "tree")
+    _git(project.folder, "config", "core.hooksPath", "tools/hooks")
+    _git(project.folder, "worktree", "add", "-q", "tree")
+    hook = f"printf '#!/bin/sh\n{tree.payload}\n' > tools/hooks/pre-commit; chmod +x tools/hooks/pre-commit"
+    await tree.shell(f"mkdir -p tools/hooks; {hook}")
+    tree.owner_works()
+    assert (await tree.write("tools/hooks/pre-commit"))[0] is Verdict.ASK
+
+
 async def test_what_an_editor_or_a_shell_runs_is_read_only_or_renamed(project: Project) -> None:
     (project.folder / ".vscode").mkdir()
     (project.folder / ".vscode" / "tasks.json").write_text("{}")

@@ -23,8 +23,10 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from everturn.tools.paths import FolderHandle
-from everturn.tools.policy.git_config import is_harmless, named_paths, worktrees
+from everturn.tools.policy.git_config import is_harmless, worktrees
+from everturn.tools.policy.named_files import named_files
 from everturn.tools.policy.repositories import GIT, MARKS, Repositories, RepositoryScan, is_repository
+from everturn.tools.policy.small_files import git_folder, read_small_file
 from everturn.tools.policy.startup_files import CONFIG, is_startup_file, startup_part
 
 # What of a repository is settings. "commondir" names another folder that has them.
@@ -32,7 +34,6 @@ _FILES = ("config", "config.worktree", "commondir")
 _SETTINGS = (*_FILES, "hooks")
 _MOUNTED_MAX = 50  # repositories; more are looked at while the command runs, and it is ended if they change
 _SOCKETS_MAX = 500
-_CONFIG_BYTES_MAX = 256 * 1024
 
 
 class GuardedMount(msgspec.Struct, frozen=True):
@@ -62,7 +63,9 @@ class ProjectGuard:
         # What a place held. The owner's Git replaces a file of settings as a whole, and then the kernel takes
         # its mount away, in the sandbox too.
         paths = [place.path for place in self.places]
-        self._contents = {path: _read(path) or b"" for path in paths if os.path.basename(path) in _FILES}
+        self._contents = {
+            path: read_small_file(path) or b"" for path in paths if os.path.basename(path) in _FILES
+        }
         foreign = _foreign(repositories, self._sockets)
         self.covers = tuple(map(_cover, foreign[:_SOCKETS_MAX])) if covers_sockets else ()
         self.is_cut = found.is_cut or len(foreign) > _SOCKETS_MAX
@@ -182,9 +185,9 @@ class ProjectGuard:
         for repository in repositories:
             if not _is_folder(repository):
                 yield repository  # a file or a link that names the repository
-                continue
-            yield from self._with_targets(os.path.join(repository, name) for name in _SETTINGS)
-            yield from self._paths_named_by(repository)
+            else:
+                yield from self._with_targets(os.path.join(repository, name) for name in _SETTINGS)
+            yield from named_files(repository, self._root)
 
     def _with_targets(self, paths: Iterable[str]) -> Iterator[str]:
         """The paths, and where they lead to if they are links to something in the project."""
@@ -193,16 +196,6 @@ class ProjectGuard:
             if os.path.islink(path) and self._is_inside(os.path.realpath(path)):
                 yield os.path.realpath(path)
 
-    def _paths_named_by(self, repository: str) -> Iterator[str]:
-        """Hooks, further settings and programs that a repository's settings name in the project."""
-        content = _read(os.path.join(repository, "config"))
-        top = os.path.dirname(repository)
-        for key, word in named_paths(content or b""):
-            for base in (top, repository):  # hooks are relative to the one, further settings to the other
-                path = os.path.realpath(os.path.join(base, word))
-                if self._is_inside(path) and (os.path.isfile(path) or key == "hookspath"):
-                    yield path
-
     def _is_inside(self, path: str) -> bool:
         return path.startswith(os.path.realpath(self._root) + "/")
 
@@ -210,7 +203,7 @@ class ProjectGuard:
         """The settings of a new repository that would make Git run something."""
         if _is_folder(path):
             return [entry for entry in _setting_paths(path) if not self._is_harmless_setting(entry)]
-        target = _target(path)
+        target = git_folder(path)
         if target is None or not self._is_inside(target) or not os.path.isdir(target):
             return [path]
         return self._harmful(target) if self._known.get(target) != _identity(target) else []
@@ -221,7 +214,7 @@ class ProjectGuard:
             return False
         if name == "hooks":
             return os.path.isdir(path) and all(hook.endswith(".sample") for hook in os.listdir(path))
-        content = _read(path)
+        content = read_small_file(path)
         if content is None:
             return False
         if name != "commondir":
@@ -261,7 +254,17 @@ def guarded_part(root: Path, inner: str) -> str:
         folder = root.joinpath(*parts[:depth])
         if is_repository({name for name in MARKS if name == part or os.path.lexists(folder / name)}):
             return "/".join(parts[:depth]) or str(root)
+        if named := _named_part(root, folder, inner):
+            return named
     return ""
+
+
+def _named_part(root: Path, folder: Path, inner: str) -> str:
+    """The file or folder on this path that settings of the repository in ``folder`` name."""
+    top = os.path.realpath(root)
+    path = os.path.join(top, inner)
+    named = named_files(os.path.join(folder, GIT), top) if os.path.lexists(folder / GIT) else ()
+    return next((os.path.relpath(each, top) for each in named if f"{path}/".startswith(f"{each}/")), "")
 
 
 def any_guarded(root: Path, inners: Iterable[str]) -> bool:
@@ -270,7 +273,7 @@ def any_guarded(root: Path, inners: Iterable[str]) -> bool:
     written: dict[tuple[str, ...], set[str]] = {}
     for inner in inners:
         parts = PurePosixPath(inner).parts
-        if startup_part(parts):
+        if startup_part(parts) or _named_part(root, root, inner):
             return True
         for depth, part in enumerate(parts):
             written.setdefault(parts[:depth], set()).add(part)
@@ -333,26 +336,3 @@ def _version(path: str) -> str:
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(path) and not os.path.islink(path)
-
-
-def _target(path: str) -> str | None:
-    """Where a link or a file "gitdir: …" leads."""
-    if os.path.islink(path):
-        return os.path.realpath(path)
-    content = _read(path) or b""
-    if not content.startswith(b"gitdir:"):
-        return None
-    return os.path.realpath(os.path.join(os.path.dirname(path), os.fsdecode(content[7:].strip())))
-
-
-def _read(path: str) -> bytes | None:
-    """A small regular file; None for anything else."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        content = file.read(_CONFIG_BYTES_MAX + 1)
-    return content if len(content) <= _CONFIG_BYTES_MAX else None
