@@ -176,7 +176,7 @@ async def test_f04_without_buttons_an_approval_is_typed(store: Store) -> None:
         await arrival(platform, "one is paid")
         assert len(pay.calls) == 1
         platform.say("u6", "/approve")
-        await arrival(platform, "nothing to answer")
+        await arrival(platform, "nothing left to answer")
 
 
 @pytest.mark.parametrize("answer", ["2", "blue", "the button"])

@@ -85,7 +85,7 @@ async def test_f09_an_overlapping_time_is_skipped_with_its_reason(store: Store, 
         await settle(store, clock)
     found = await store.schedules.occurrences(ME, schedule.id)
     assert [one.fate for one in found] == ["skipped", "skipped", "ran"]
-    assert found[0].reason == "The run before was still going."
+    assert found[0].reason == "The previous run was still going."
     await finish(store)
     await clock.advance(3600)
     await settle(store, clock)
@@ -145,7 +145,7 @@ async def test_f09_a_run_that_waits_for_an_answer_lives_and_later_ones_say_why_t
     await settle(store, clock)
     found = await store.schedules.occurrences(ME, schedule.id, limit=100)
     assert found[-1].turn_state is TurnState.WAITING
-    assert found[0].reason == "The run before was waiting for an answer."
+    assert found[0].reason == "The previous run was waiting for an answer."
 
 
 async def test_f09_the_plan_of_a_schedule_that_is_not_due_is_empty(store: Store, clock: FakeClock) -> None:

@@ -44,7 +44,7 @@ def gateway() -> None:
 @gateway.command()
 @home_option
 def status(home: Path | None) -> None:
-    """Show the accounts and how they are doing."""
+    """Show the accounts and their health."""
     _with_book(home, lambda book, store, config: _print_status(book))
 
 
@@ -83,7 +83,7 @@ def _local(at_ms: int) -> time.struct_time:
 
 @gateway.command()
 @click.argument("name")
-@click.option("--platform", required=True, help="telegram, slack, discord, mail, webhook, or of a plug-in.")
+@click.option("--platform", required=True, help="telegram, slack, discord, mail, webhook, or a plug-in.")
 @click.option("--allow", multiple=True, help="Id of a sender who is you. Repeatable.")
 @click.option("--set", "options", multiple=True, metavar="NAME=VALUE", help="Another setting. Repeatable.")
 @home_option
@@ -103,7 +103,7 @@ def add(
         identity = await book.add(name, setup, given)
         await _note(config, "gateway.added", f"{name} ({platform})")
         console().print(
-            f"Added {name}: {escape(printable(identity.name))}. A running server takes it up in seconds."
+            f"Added {name}: {escape(printable(identity.name))}. A running server applies it within seconds."
         )
         console().print(f"Next: everturn gateway pair {name}")
 
@@ -135,7 +135,7 @@ def secret(name: str, secret: str, home: Path | None) -> None:
         given = await anyio.to_thread.run_sync(_ask_secrets, (secret,))
         await book.change(name, {}, given)
         await _note(config, "gateway.changed", f"{name}: secret {secret}")
-        console().print(f"The {secret} of {name} is set. A running server takes it up in seconds.")
+        console().print(f"The {secret} of {name} is set. A running server applies it within seconds.")
 
     _with_book(home, work, makes_one=True)
 

@@ -36,7 +36,7 @@ def jobs(ctx: click.Context, limit: int, session_id: str, is_json: bool, home: P
 @click.argument("job_id")
 @home_option
 def stop(job_id: str, home: Path | None) -> None:
-    """Ask a job to stop. The server that watches it does that within a second."""
+    """Ask a job to stop. The server that watches it stops it within a second."""
     job = with_store(home, lambda store, config: store.jobs.ask_to_stop(OWNER, job_id))
     if job.state.is_over:
         click.echo(f"{job.id} is over: {_state(job)}.")

@@ -86,14 +86,14 @@ def _local(at_ms: int) -> str:
     type=click.Choice([word.value for word in WhenMissed]),
     default="last",
     show_default=True,
-    help="Times at which no server was running: run the last, up to 24, or none.",
+    help="For times at which no server was running: run the last one, up to 24, or none.",
 )
 @click.option(
     "--overlap",
     type=click.Choice([word.value for word in WhenOverlapping]),
     default="skip",
     show_default=True,
-    help="A time at which the run before has not ended.",
+    help="For a time at which the previous run has not ended.",
 )
 @click.option("--new-sessions", is_flag=True, help="A new session for each run.")
 @click.option("--session", help="Id of the session for all runs. Default: one of its own.")
@@ -174,7 +174,7 @@ def _book(store: Store) -> ScheduleBook:
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum number.")
 @home_option
 def history(schedule_id: str, limit: int, home: Path | None) -> None:
-    """Show what became of its times, newest first."""
+    """Show what became of the times of a schedule, newest first."""
     found = with_store(
         home, lambda store, config: store.schedules.occurrences(OWNER, schedule_id, limit=limit)
     )
@@ -189,7 +189,7 @@ def history(schedule_id: str, limit: int, home: Path | None) -> None:
 @click.argument("schedule_id", metavar="ID")
 @home_option
 def run(schedule_id: str, home: Path | None) -> None:
-    """Run a schedule once now, besides its times."""
+    """Run a schedule once now, in addition to its times."""
     made = with_store(home, lambda store, config: store.schedules.run_now(OWNER, schedule_id))
     click.echo(f"Started in session {made.session_id}. A running server answers it.")
 

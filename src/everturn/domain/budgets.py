@@ -20,7 +20,7 @@ from everturn.domain.turns import Usage, WriterPosition
 
 MICROS = 1_000_000  # of a dollar
 AMOUNT_MAX = 10**15
-NO_PERIOD = 0  # the start of the one period of a budget that never turns over
+NO_PERIOD = 0  # start of the only period of a budget that has no periods
 
 
 class BudgetScope(StrEnum):
@@ -42,7 +42,7 @@ class Unit(StrEnum):
 
 
 class BudgetKey(msgspec.Struct, frozen=True):
-    """Of each owner there is one budget with this key. ``subject``: the session's or the schedule's id."""
+    """Unique per owner. ``subject``: the id of the session or schedule."""
 
     scope: BudgetScope
     unit: Unit
@@ -50,7 +50,7 @@ class BudgetKey(msgspec.Struct, frozen=True):
 
 
 class BudgetLimit(msgspec.Struct, frozen=True):
-    """A budget as it is set. ``timezone``: whose days and months count."""
+    """A budget as its owner sets it. ``timezone``: where its days and months begin."""
 
     key: BudgetKey
     amount: int
@@ -83,23 +83,23 @@ class Budget(msgspec.Struct, frozen=True):
         return self.limit.amount + self.extra - self.spent - self.reserved
 
     def at(self, period_start: int) -> Budget:
-        """The budget in the period that began then. A period never gives way to an earlier one: a clock that
-        was set back must not give the day's amount a second time."""
+        """The budget in the period that began then. An earlier period never replaces a later one: setting
+        the clock back must not grant the day's amount twice."""
         if period_start <= self.period_start:
             return self
         return Budget(self.id, self.owner, self.limit, period_start, is_default=self.is_default)
 
 
 class Period(msgspec.Struct, frozen=True):
-    """``end`` None: it does not turn over by itself."""
+    """``end`` None: no next period follows by itself."""
 
     start: int
     end: int | None
 
 
 def period_at(limit: BudgetLimit, now_ms: int, *, run_at: int = NO_PERIOD) -> Period:
-    """The period of the budget at this moment. ``run_at``: when the run of the schedule was queued, which has
-    the whole amount for itself."""
+    """The period of the budget at this moment. ``run_at``: when the run of the schedule was queued; each
+    run has the whole amount."""
     match limit.key.scope:
         case BudgetScope.DAY:
             today = _local_date(now_ms, limit.timezone)
@@ -141,8 +141,8 @@ class ModelCall(msgspec.Struct, frozen=True):
 
 class CallEstimate(msgspec.Struct, frozen=True):
     """What a call may use at most: its input, and an output limit that may be lowered to
-    ``output_tokens_min`` if there is not enough left. ``cost`` and ``cost_min``: with the one and with the
-    other, in millionths of a dollar; None: the price is not known."""
+    ``output_tokens_min`` if there is not enough left. ``cost`` and ``cost_min``: with the full and with the
+    lowest limit, in millionths of a dollar; None: the price is not known."""
 
     input_tokens: int
     output_tokens: int
@@ -160,7 +160,7 @@ class CallEstimate(msgspec.Struct, frozen=True):
             return self.output_tokens
         if self.cost_min > room:
             return None
-        # Prices are per token, so that the cost grows evenly with the output.
+        # Prices are per token, so the cost is linear in the output.
         range_ = self.output_tokens - self.output_tokens_min
         return self.output_tokens_min + (room - self.cost_min) * range_ // (self.cost - self.cost_min)
 
@@ -182,7 +182,7 @@ class CallEstimate(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What a call has used. ``cost`` None: its price is not known."""
+    """What a call used. ``cost`` None: its price is not known."""
 
     tokens: int
     cost: int | None = None
@@ -217,7 +217,7 @@ def describe_amount(unit: Unit, amount: int) -> str:
 
 
 class OverBudget(Refused):
-    """A model call was not made: it could cost more than is left. Nothing was spent."""
+    """A model call was not made, because it could cost more than is left. Nothing was spent."""
 
     code = "budget_reached"
     status = 409
@@ -255,7 +255,7 @@ class WaitingTurn(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """A call and what it has used."""
+    """A call and what it used."""
 
     call: ModelCall
     spent: Spent
@@ -265,11 +265,11 @@ class Budgets(Protocol):
     """The part of the store for budgets. Each write is one transaction."""
 
     async def owners(self) -> frozenset[str]:
-        """Who has a budget."""
+        """The owners who have a budget."""
         ...
 
     async def list(self, owner: str) -> Sequence[Budget]:
-        """Each in its present period. What was reserved for a call of a worker that has gone is spent."""
+        """Each in its present period. Reservations of workers that have died count as spent."""
         ...
 
     async def put(self, owner: str, limit: BudgetLimit) -> Budget:
@@ -283,8 +283,8 @@ class Budgets(Protocol):
     async def reserve(
         self, call: ModelCall, estimate: CallEstimate, *, defaults: Sequence[BudgetLimit] = ()
     ) -> int:
-        """Reserve for a call of a running turn in all budgets that apply; return the output limit that it
-        may have. ``defaults``: budgets that the owner has unless others are set. Raises OverBudget, and
+        """Reserve for a call of a running turn in all budgets that apply; return the output limit for it.
+        ``defaults``: budgets that the owner has unless others are set. Raises OverBudget, and
         Fenced if another worker has the turn."""
         ...
 
@@ -295,7 +295,7 @@ class Budgets(Protocol):
         ...
 
     async def settle(self, settled: Settled) -> None:
-        """Replace the reservation of a call by what it has used. Repeating it changes nothing."""
+        """Replace the reservation of a call by what it used. Repeating it changes nothing."""
         ...
 
     async def append_settled(
@@ -306,7 +306,7 @@ class Budgets(Protocol):
         ...
 
     async def waiting_turns(self) -> Sequence[WaitingTurn]:
-        """The turns of all owners that wait because of a budget, longest waiting first."""
+        """The turns of all owners that wait for a budget, the longest wait first."""
         ...
 
 
@@ -323,7 +323,7 @@ def make_limit(key: BudgetKey, amount: float, timezone: str) -> BudgetLimit:
     """``amount``: dollars or tokens, as people write them. Raises Invalid."""
     find_zone(timezone)
     most = AMOUNT_MAX if key.unit is Unit.TOKENS else AMOUNT_MAX / MICROS
-    if not 0 <= amount <= most:  # also true for NaN
+    if not 0 <= amount <= most:  # refuses NaN too
         raise Invalid(f"{amount:g} is not a usable amount.", hint="Use 0 or more.")
     if key.unit is Unit.TOKENS and amount != int(amount):
         raise Invalid("A number of tokens has no fraction.", hint="Use a whole number.")

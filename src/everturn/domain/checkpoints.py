@@ -23,7 +23,7 @@ class ChangeKind(Words):
 
 
 class FileChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One file or link that differs from the checkpoint before. ``size`` is the new one, in bytes."""
+    """One file or link that differs from the previous checkpoint. ``size``: the new size in bytes."""
 
     path: str
     what: ChangeKind
@@ -47,16 +47,16 @@ class Changes(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnFiles(msgspec.Struct, frozen=True):
-    """What a turn changed in the end: the first changes, and how many there are."""
+    """The net changes of a turn: the first ones, and how many there are."""
 
     changes: tuple[FileChange, ...]
     total: int
 
 
 def merge_changes(steps: Iterable[Changes]) -> Changes:
-    """What consecutive steps changed in the end: a file that was made and deleted again is no change.
+    """The net changes of consecutive steps: a file that was made and deleted again is no change.
 
-    Changes that a step did not list are counted, so that the total may be too high then.
+    Changes that a step did not list are only counted, so the total may be too high.
     """
     merged: dict[str, FileChange] = {}
     unlisted = 0
@@ -219,7 +219,8 @@ class Checkpoints(Protocol):
 
     async def at(self, owner: str, session_id: str, turn_id: str | None) -> Checkpoint | None:
         """The files of a turn: its last checkpoint, or that of its nearest ancestor that has one, or what
-        was there before the first turn (also for ``turn_id`` None). None: nothing was. Raises NotFound,
+        was there before the first turn (also for ``turn_id`` None). None if there was nothing. Raises
+        NotFound,
         Gone."""
         ...
 
@@ -235,8 +236,8 @@ class Checkpoints(Protocol):
     async def keep_aside(
         self, owner: str, session_id: str, found: NewSave, back: Changes
     ) -> Checkpoint | None:
-        """Store what a folder holds that is about to be overwritten, and after it once more what the
-        workspace has to hold, in one step; return the second. ``back``: the changes from the first to the
+        """Store what a folder holds before it is overwritten, and then again what the workspace must hold,
+        in one step; return the second checkpoint. ``back``: the changes from the first to the
         second. The workspace stays on the machine where it is. None if it was recorded meanwhile. Raises
         NotFound, Gone."""
         ...

@@ -10,12 +10,12 @@ import msgspec
 from everturn.domain.checkpoints import TurnFiles
 from everturn.domain.turns import Turn, TurnState, Usage
 
-REPORT_CHARS_MAX = 24_000  # of a delegate's answer, in what its parent is given
+REPORT_CHARS_MAX = 24_000  # of a delegate's answer, as its parent gets it
 NAME_CHARS_MAX = 80
 
 
 class DelegateTask(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one delegate is asked to do. ``tools``: the only ones that it may use; None: those of its parent.
+    """What one delegate is asked to do. ``tools``: the tools it may use; None: those of its parent.
     ``has_files``: it works in a copy of the parent's files; otherwise it begins with an empty folder."""
 
     text: str
@@ -29,8 +29,8 @@ class DelegateTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DelegateBounds(msgspec.Struct, frozen=True):
-    """``depth_max``: how far delegates may delegate. ``at_once_max``: how many may be at work for one
-    session, their own delegates included."""
+    """``depth_max``: how far delegates may delegate. ``at_once_max``: how many may work for one session at
+    once, including their own delegates."""
 
     depth_max: int
     at_once_max: int
@@ -90,7 +90,8 @@ _ENDS = {
 
 class Delegate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A delegate as it is now. ``id`` is that of its session, ``turn_id`` of the turn that does the task.
-    ``base``: the tree that it began with. ``activity``: what it does or last said, in one line."""
+    ``base``: the tree that it began with. ``activity``: one line about what it is doing, or its last
+    words."""
 
     id: str
     owner: str
@@ -120,7 +121,7 @@ class Delegate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DelegateRights(msgspec.Struct, frozen=True):
-    """What bounds a delegate beside its profile. ``tools`` None: all of the profile's."""
+    """What limits a delegate besides its profile. ``tools`` None: all of the profile's."""
 
     depth: int
     tools: tuple[str, ...] | None = None
@@ -154,7 +155,7 @@ class DelegateStore(Protocol):
         ...
 
     async def of_turn(self, owner: str, turn_id: str) -> Sequence[Delegate]:
-        """Those of a turn and, after each, its own. Raises NotFound."""
+        """The delegates of a turn; each is followed by its own delegates. Raises NotFound."""
         ...
 
     async def of_session(self, owner: str, session_id: str) -> Sequence[Delegate]:

@@ -20,9 +20,9 @@ from everturn.domain.checkpoints import TurnFiles
 from everturn.domain.turns import Failure, TurnState
 from everturn.domain.words import Words
 
-# How long settled rows of the inbox are kept. No platform delivers an update again after so long.
+# How long settled rows of the inbox are kept. No platform redelivers an update after that long.
 INBOX_KEEP_S = 30 * 24 * 3600
-BUTTON_BYTES_MAX = 64  # of a button's data: the least that a platform takes
+BUTTON_BYTES_MAX = 64  # of a button's data: the smallest limit of all platforms
 _EXCERPT_CHARS_MAX = 160
 _TAG = re.compile(r"<[^>]*>")
 
@@ -55,7 +55,7 @@ INBOX_MOVES: Mapping[InboxState, frozenset[InboxState]] = MappingProxyType(
 PART_MOVES: Mapping[PartState, frozenset[PartState]] = MappingProxyType(
     {
         _P.WAITING: frozenset({_P.SENDING, _P.UNDELIVERED}),
-        # Back to waiting only if the platform certainly did not take it.
+        # Back to waiting only if the platform certainly did not accept it.
         _P.SENDING: frozenset({_P.SENT, _P.WAITING, _P.UNKNOWN, _P.UNDELIVERED}),
         _P.UNKNOWN: frozenset({_P.WAITING, _P.HELD}),
         _P.HELD: frozenset({_P.WAITING, _P.SENT}),
@@ -119,7 +119,7 @@ def session_key(profile: str, place: ChatPlace) -> str:
 
 
 class RemoteFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file of an update, which the platform still has. ``ref`` is what the platform fetches it by."""
+    """A file of an update that is still on the platform. ``ref`` is what the platform fetches it by."""
 
     ref: str
     name: str = ""
@@ -138,8 +138,8 @@ class UpdateKind(Words):
 class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a person did in a chat. ``id`` is the platform's own, the same each time it is delivered.
 
-    ``number`` grows with the order of messages in the chat, where the platform has such a number. ``role`` is
-    not the platform's to say: it is set when the sender is admitted, and stored with the update.
+    ``number`` grows with the order of messages in the chat, where the platform has such a number. ``role``
+    does not come from the platform: it is set when the sender is admitted, and stored with the update.
     """
 
     id: str
@@ -155,7 +155,7 @@ class Update(msgspec.Struct, frozen=True, omit_defaults=True):
     press: str = ""  # the data of the pressed button
     is_addressed: bool = True  # in a group: the bot is mentioned or replied to, or it is a command
     role: SenderRole = SenderRole.MEMBER
-    forwarded_from: str = ""  # the name of who wrote it, if the sender only passes it on
+    forwarded_from: str = ""  # the author's name, if the sender forwards it
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -210,7 +210,7 @@ class NewPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one send carries: text in the platform's format, or a file of the store.
 
     ``replaces``: the platform's name of a message of ours. The sender edits the part into that message, and
-    sends it as a new one if the message is gone. A platform's ``send`` need not look at it.
+    sends it as a new one if the message is gone. A platform's ``send`` can ignore it.
     """
 
     text: str = ""
@@ -254,7 +254,7 @@ class OutgoingPart(msgspec.Struct, frozen=True):
 
 
 class PartStatus(msgspec.Struct, frozen=True):
-    """How far one part has come, for people."""
+    """The state of one part, for people."""
 
     id: str
     outbox_id: str
@@ -267,7 +267,7 @@ class PartStatus(msgspec.Struct, frozen=True):
     external_id: str | None = None  # the platform's name of the message
     error: str | None = None
     changed_at: int = 0
-    excerpt: str = ""  # how its text begins, where a person has to decide about it
+    excerpt: str = ""  # how its text begins, for the person who has to decide about it
 
 
 def excerpt_of(body: NewPart) -> str:
@@ -278,7 +278,7 @@ def excerpt_of(body: NewPart) -> str:
 
 
 class AskedElsewhere(msgspec.Struct, frozen=True):
-    """The user's words, if they were not written in the chat that gets the answer. ``platform``: where they
+    """The user's words, if they were written outside the chat that gets the answer. ``platform``: where they
     were written; empty: in the browser, or by a program."""
 
     text: str

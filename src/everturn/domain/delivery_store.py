@@ -58,9 +58,9 @@ class Inbox(Protocol):
     async def receive(self, owner: str, update: Update, *, profile: str) -> Received:
         """Store an update from an allowed sender; acknowledge it to the platform only after this returns.
 
-        An update that was received before changes nothing: its row is returned. ``owner`` and ``profile``
+        A repeated update changes nothing: its row is returned. ``owner`` and ``profile``
         are those of a chat that is new; a known chat keeps its own. A guest's chat passes to the account's
-        owner if its sender is a guest no longer. Raises Denied for a guest in a chat of another owner,
+        owner once its sender is no longer a guest. Raises Denied for a guest in a chat of another owner,
         NotFound if the account was removed.
         """
         ...
@@ -84,8 +84,8 @@ class Inbox(Protocol):
         ...
 
     async def prune(self, before_ms: int) -> int:
-        """Delete some settled rows that were received before this time, with what their chats were told
-        about them; how many, until it is 0. Repeats of them would look new."""
+        """Delete a batch of settled rows received before this time, with what their chats were told about
+        them; return how many, until it is 0. A repeat of a deleted row would look new."""
         ...
 
 
@@ -93,8 +93,8 @@ class AccountLeases(Protocol):
     async def take(self, account: str, worker: str) -> AccountLease | None:
         """The right to send for the account; None if another living worker has it, or if it was removed.
 
-        The parts that a former worker was sending become unknown in the same transaction. A worker that has
-        the lease is given it again: it begins anew, and what it was sending is unknown as well.
+        The parts that a former worker was sending become unknown in the same transaction. A worker that
+        already has the lease starts a new one, and what it was sending becomes unknown too.
         """
         ...
 
@@ -122,12 +122,12 @@ class Outbox(Protocol):
         ...
 
     async def asks_due(self, account: str, *, limit: int) -> Sequence[AskDue]:
-        """Approvals and questions that wait in the current sessions of the account's chats, and that were
-        not asked there yet, oldest first."""
+        """Approvals and questions in the current sessions of the account's chats that were not asked there
+        yet, oldest first."""
         ...
 
     async def record_question(self, due: AskDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
-        """Ask in the chat, once; False if that was done before. From now on the chat is owed the answer.
+        """Ask in the chat, once; False if that was done before. From then on the chat is owed the answer.
         Raises NotFound if the session was purged."""
         ...
 
@@ -148,8 +148,8 @@ class Outbox(Protocol):
         ...
 
     async def put_live(self, underway: ReplyUnderway, part: NewPart, *, age_max_ms: int) -> bool:
-        """Show in the chat that the turn runs, once. False if that was done before, or if it has ended. No
-        person is asked about such a message: if it did not arrive, only the answer will."""
+        """Show in the chat that the turn runs, once. False if that was done before, or if it has ended. Its
+        fate is never a question to a person: if it is lost, the answer still arrives."""
         ...
 
     async def find(self, owner: str, chat_id: str, key: str) -> Sequence[PartStatus]:
@@ -178,7 +178,7 @@ class Outbox(Protocol):
         ...
 
     async def put_back_unsent(self, lease: AccountLease, sending: Collection[str]) -> int:
-        """Put back the parts that were claimed under this lease and are not being sent; how many there were.
+        """Put back the parts that were claimed under this lease and are not being sent; return how many.
         ``sending``: the ids of those that are."""
         ...
 
@@ -195,8 +195,8 @@ class Outbox(Protocol):
         ...
 
     async def settle_unknown(self, lease: AccountLease, policy: WhenUnknown) -> int:
-        """Decide what becomes of the account's unknown parts; how many there were. An edit is always tried
-        again: it can be repeated."""
+        """Decide what becomes of the account's unknown parts; return how many there were. An edit is always
+        retried, because it can be repeated."""
         ...
 
     async def send_again(self, owner: str, part_id: str) -> PartStatus:
@@ -227,7 +227,7 @@ class Delivery(Protocol):
         ...
 
     async def readmit_account(self, account: str) -> None:
-        """There is an account of this name again."""
+        """Allow an account of this name again."""
         ...
 
     async def totals(self) -> DeliveryTotals: ...

@@ -1,5 +1,5 @@
-"""Accounts on messaging platforms: how they are set up, who may talk to them, how they are doing, and the
-contract that the web uses."""
+"""Accounts on messaging platforms: their settings, who may talk to them, their health, and the contract
+that the web uses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Admission(msgspec.Struct, frozen=True):
 
 # Decides about the sender of an update. None: not allowed, and only a count is kept of the update (F05).
 Admit = Callable[[Update], Awaitable[Admission | None]]
-# The role of the sender of a stored update as it is now. None: they may not talk any more.
+# The present role of the sender of a stored update. None: the sender may no longer talk.
 RoleNow = Callable[[Update], Awaitable[SenderRole | None]]
 
 
@@ -79,8 +79,8 @@ class TakesHooks(Protocol):
     """A platform whose updates are posted to this server."""
 
     def read_update(self, headers: Mapping[str, str], body: bytes) -> Update | None:
-        """The update in a request; None if there is none in it. Raises Denied unless it proves where it came
-        from, Invalid."""
+        """The update in a request; None if there is none in it. Raises Denied if it does not prove its
+        origin, Invalid."""
         ...
 
 
@@ -97,11 +97,11 @@ class AccountState(Words):
 
 
 class AccountHealth(msgspec.Struct, frozen=True):
-    """How an account is doing on the server that serves it."""
+    """The health of an account on the server that serves it."""
 
     state: AccountState
     since: int | None = None  # in this state
-    error: str = ""  # the last one, also if it is over
+    error: str = ""  # the last one, even if it is over
     error_at: int | None = None
     strangers: int = 0  # messages from senders who are not allowed, since the account was started
     worker: str = ""

@@ -6,7 +6,8 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """``unreachable``: it runs on a machine that does not answer. ``lost``: nobody will know how it ended."""
+    """``unreachable``: it runs on a machine that does not answer. ``lost``: how it ended will never be
+    known."""
 
     RUNNING = "running"
     ENDED = "ended"
@@ -20,7 +21,7 @@ class JobState(StrEnum):
 
 
 class WhenEnded(StrEnum):
-    """What a job's end does: start a turn, tell the user, or nothing but be recorded."""
+    """What happens at a job's end: a turn starts, the user is notified, or the end is only recorded."""
 
     WAKE = "wake"
     TELL = "tell"

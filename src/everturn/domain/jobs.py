@@ -29,8 +29,9 @@ class NewJob(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """``shown_bytes``: how much of its output the session's events hold. ``output_file``: all of it that was
-    kept, once it is over. ``detail``: why it ended, if its exit code does not say. ``is_watched``: the server
+    """``shown_bytes``: how much of its output the session's events hold. ``output_file``: the output that
+    was kept, once the job is over. ``detail``: why it ended, if its exit code does not say. ``is_watched``:
+    the server
     that watches it is alive."""
 
     id: str
@@ -84,15 +85,15 @@ class JobStore(Protocol):
     async def list(
         self, owner: str, *, session_id: str = "", before: str = "", limit: int = 100
     ) -> Sequence[Job]:
-        """The newest first; ``before``: only those older than this job."""
+        """Newest first; ``before``: only jobs older than this one."""
         ...
 
     async def find_lost(self, owner: str, *, since_ms: int, limit: int) -> Sequence[Job]:
-        """Those that were found lost since then, the newest first."""
+        """Jobs that were found lost since then, newest first."""
         ...
 
     async def find_running(self) -> Sequence[Job]:
-        """Those of all owners and machines, the oldest first."""
+        """The running jobs of all owners and machines, oldest first."""
         ...
 
     async def watch(self, job_id: str, worker: str) -> None:
@@ -100,7 +101,7 @@ class JobStore(Protocol):
         ...
 
     async def ask_to_stop(self, owner: str, job_id: str) -> Job:
-        """The machine that runs it stops it; one that is over stays as it is. Raises NotFound."""
+        """Ask the machine that runs it to stop it; a job that is over stays as it is. Raises NotFound."""
         ...
 
     async def ask_all_to_stop(self, owner: str, session_id: str) -> None:
@@ -116,6 +117,6 @@ class JobStore(Protocol):
         ...
 
     async def end(self, job_id: str, ending: JobEnding) -> tuple[Job, Accepted | None]:
-        """Record the end and do what it has to do, in one transaction: so it happens once. A job that is over
-        is returned as it is. Also returns the turn that it woke. Raises NotFound."""
+        """Record the end and what follows from it in one transaction, so that both happen once. A job that
+        is over is returned as it is. Also returns the turn that it woke. Raises NotFound."""
         ...

@@ -1,4 +1,4 @@
-"""The contract of a platform: it receives and sends. Everything durable about that is not its business."""
+"""The contract of a platform: it receives and sends. Everything durable is the business of ``delivery``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Promises(msgspec.Struct, frozen=True):
 
     deduplicates: bool  # a part that is sent twice with one id arrives once
     redelivers: bool  # an update that was not acknowledged is delivered again
-    keeps_updates_s: float | None = None  # for so long; None: not known
+    keeps_updates_s: float | None = None  # for this long; None: not known
 
 
 class SendLimits(msgspec.Struct, frozen=True):
@@ -57,7 +57,8 @@ FindSeen = Callable[[], Awaitable[Sequence[SeenChat]]]
 
 @runtime_checkable
 class ReadsHistory(Protocol):
-    """A platform that keeps nothing for an account that is not there, and whose chats can be read later."""
+    """A platform that keeps no updates for an account that is offline, and whose history can be read
+    later."""
 
     def use_history(self, find_seen: FindSeen) -> None:
         """Deliver, at the start of each connection, what was written in these chats meanwhile."""
@@ -109,7 +110,7 @@ class Platform(Protocol):
         ...
 
     async def show_typing(self, chat: Chat) -> None:
-        """Let the chat see for a moment that an answer is being written. Callers ignore its errors."""
+        """Show in the chat for a moment that an answer is being written. Callers ignore its errors."""
         ...
 
     def render(self, markdown: str) -> Sequence[NewPart]:

@@ -1,4 +1,4 @@
-"""Schedules as values: when something is due, and what became of each time that it was."""
+"""Schedules as values: when something is due, and the fate of each due time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class CronRule(msgspec.Struct, frozen=True, tag="cron", tag_field="kind"):
 
 
 class IntervalRule(msgspec.Struct, frozen=True, tag="interval", tag_field="kind"):
-    """Every so many seconds from ``start_at`` on, whatever the clocks of the zone do. The first time is one
-    interval after ``start_at``; None: when the schedule is made."""
+    """Every ``every_s`` seconds from ``start_at`` on, unaffected by clock changes of the zone. The first
+    time is one interval after ``start_at``; None: when the schedule is made."""
 
     every_s: Annotated[int, Meta(ge=1, le=10**9)]
     start_at: Annotated[int, Meta(ge=0, le=10**13)] | None = None
@@ -44,7 +44,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class WhenMissed(StrEnum):
-    """What happens to times at which no server was running. ALL: up to ``CAUGHT_UP_MAX``, the newest ones."""
+    """What happens to times at which no server was running. ALL: the newest ``CAUGHT_UP_MAX`` of them run."""
 
     LAST = "last"
     ALL = "all"
@@ -52,7 +52,7 @@ class WhenMissed(StrEnum):
 
 
 class WhenOverlapping(StrEnum):
-    """What happens to a time at which the run before has not ended. QUEUE: one waits for its end."""
+    """What happens to a time at which the previous run has not ended. QUEUE: one time waits for its end."""
 
     QUEUE = "queue"
     SKIP = "skip"
@@ -65,7 +65,7 @@ class RunsIn(StrEnum):
 
 
 class Fate(StrEnum):
-    """What became of a time. Those that RAN or were CAUGHT_UP have a turn, the others have a reason."""
+    """The fate of a due time. Times that RAN or were CAUGHT_UP have a turn; the others have a reason."""
 
     RAN = "ran"
     CAUGHT_UP = "caught_up"
@@ -79,7 +79,7 @@ CAUGHT_UP_MAX = 24
 
 class ScheduleSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     """What its owner chose. ``report_to``: the chat that gets the answers and is asked for approvals.
-    ``is_trusted`` False: the words come from outside, so that a run has no more rights than they have."""
+    ``is_trusted`` False: the text came from outside, so a run has only the rights of such text."""
 
     name: str
     text: str
@@ -95,8 +95,8 @@ class ScheduleSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Schedule(msgspec.Struct, frozen=True):
     """``version`` grows with each change and each time that was settled. ``session_id``: the one session of
-    its runs, if there is one already. ``due_at`` None: there is no further time. ``look_at``: later than
-    ``due_at`` while a run waits for the end of the one before; None: paused, or no further time."""
+    its runs, if there is one already. ``due_at`` None: there is no further time. ``look_at``: when to check
+    it; later than ``due_at`` while a run waits for the previous one. None: paused, or no further time."""
 
     id: str
     owner: str
@@ -115,7 +115,7 @@ class Schedule(msgspec.Struct, frozen=True):
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """One time and what became of it. ``is_manual``: a person started it. The turn may be purged since.
+    """One due time and its fate. ``is_manual``: a person started it. Its turn may have been purged since.
     ``cost_usd`` None: not known."""
 
     id: str
@@ -134,8 +134,8 @@ class Occurrence(msgspec.Struct, frozen=True):
 
 
 class ScheduleTrouble(msgspec.Struct, frozen=True):
-    """A schedule that its owner should look at. ``turn_id``: its latest run, which failed; None: the schedule
-    was paused. ``id``: of that run, or of the schedule."""
+    """A schedule that needs its owner's attention. ``turn_id``: its latest run, which failed; None: the
+    schedule was paused. ``id``: of that run, or of the schedule."""
 
     schedule: Schedule
     id: str
@@ -152,7 +152,7 @@ class PlannedTime(msgspec.Struct, frozen=True):
 
 
 class DuePlan(msgspec.Struct, frozen=True):
-    """What shall become of the due times of a schedule, as it was read, and when it is due next."""
+    """The fates planned for a schedule's due times, as it was read, and its next due time."""
 
     schedule: Schedule
     times: tuple[PlannedTime, ...]
@@ -160,8 +160,8 @@ class DuePlan(msgspec.Struct, frozen=True):
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """What became of a plan. ``replaced``: turns that were cancelled. Nothing at all: the schedule has
-    changed since it was read, or its run waits for the one before."""
+    """The result of a plan. ``replaced``: turns that were cancelled. Empty if the schedule has changed
+    since it was read, or if its run waits for the previous one."""
 
     occurrences: tuple[Occurrence, ...] = ()
     replaced: tuple[str, ...] = ()
@@ -186,7 +186,7 @@ class Schedules(Protocol):
 
     async def change(self, schedule: Schedule) -> Schedule:
         """Store the settings, session, next time and pause of ``schedule``. Raises Stale if it was changed
-        or was due since it was read, and as ``create``."""
+        or was due since it was read, and what ``create`` raises."""
         ...
 
     async def delete(self, owner: str, schedule_id: str) -> None:
@@ -204,7 +204,7 @@ class Schedules(Protocol):
         ...
 
     async def find_troubled(self, owner: str, *, limit: int) -> Sequence[ScheduleTrouble]:
-        """Those whose latest run failed, and those that were paused for a reason."""
+        """Schedules whose latest run failed, and schedules that were paused for a reason."""
         ...
 
     async def due(self, *, limit: int) -> Sequence[Schedule]:
@@ -212,11 +212,11 @@ class Schedules(Protocol):
         ...
 
     async def next_look(self) -> int | None:
-        """When the next schedule wants to be looked at."""
+        """When the next schedule has to be checked."""
         ...
 
     async def from_the_future(self, *, limit: int) -> Sequence[Schedule]:
-        """Schedules that were settled at a time that is yet to come: the clock was set back since."""
+        """Schedules that were settled at a time in the future: the clock was set back since."""
         ...
 
     async def settle(self, plan: DuePlan) -> Settlement:
@@ -224,6 +224,6 @@ class Schedules(Protocol):
         ...
 
     async def run_now(self, owner: str, schedule_id: str) -> Occurrence:
-        """Run it once, besides its times. Raises WrongState while a run is under way, and Gone or NotFound
-        if its session was deleted."""
+        """Run it once now, in addition to its times. Raises WrongState while a run is under way, and Gone
+        or NotFound if its session was deleted."""
         ...

@@ -17,7 +17,7 @@ def find_zone(name: str) -> ZoneInfo:
         raise Invalid(f"There is no time zone {name[:60]!r}.", hint=hint) from None
 
 
-# A zone is read from disk once. The names come from users, so that only some are kept.
+# A zone is read from disk once. Names come from users, so the cache is bounded.
 @lru_cache(maxsize=64)
 def _zone(name: str) -> ZoneInfo:
     if not name or name != name.strip():

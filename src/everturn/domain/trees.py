@@ -2,7 +2,7 @@
 
 Each folder is one tree, stored as a blob. It names its files, links and folders by the hash of their bytes,
 so a folder that did not change is stored once, however many checkpoints share it. What a checkpoint leaves
-out is an entry too, so that comparing or restoring a tree can tell "was not there" from "was not looked at".
+out is an entry too, so that comparing or restoring a tree can tell "did not exist" from "was not recorded".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from everturn.domain.errors import TreeUnreadable
 from everturn.domain.words import Words
 
-MODE_BITS: Final = 0o777  # not setuid, setgid and sticky: a restored file must give no user more rights
+MODE_BITS: Final = 0o777  # without setuid, setgid, sticky: a restored file must not give more rights
 _VERSION: Final = 1
 
 

@@ -1,7 +1,7 @@
 """Working copies: the folder of a session follows the conversation.
 
-A move of the conversation (undo, redo, ...) says in its own transaction which files the folder has to
-hold. The folder is brought there afterwards, file by file; after a crash the next start or claim finishes it.
+A move of the conversation (undo, redo, …) records in its own transaction which files the folder must hold.
+The folder is brought there afterwards, file by file; after a crash the next start or claim finishes it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class FilesChoice(StrEnum):
 
 
 class FileChoices(msgspec.Struct, frozen=True):
-    """What a user decided. ``files``: about everything that they changed themselves; None: ask. ``paths``:
-    about some of it."""
+    """What a user decided. ``files``: about everything they changed themselves; None: ask. ``paths``: about
+    single files."""
 
     files: FilesChoice | None = None
     paths: dict[str, FilesChoice] = {}
@@ -116,7 +116,7 @@ class HeldFiles(msgspec.Struct, frozen=True):
 
 
 class Unsettled(msgspec.Struct, frozen=True):
-    """A session whose folder does not hold yet what it has to."""
+    """A session whose folder does not hold the wanted files yet."""
 
     owner: str
     session_id: str
@@ -129,8 +129,8 @@ class WorkingCopies(Protocol):
         ...
 
     async def tree_made(self, owner: str, session_id: str) -> str:
-        """What the folder held when the last call or restore was done: what differs from it is a user's own
-        work, whether it was found or saved since. Raises NotFound, Gone."""
+        """What the folder held after the last call or restore. What differs from it now is a user's own
+        work, found or saved since. Raises NotFound, Gone."""
         ...
 
     async def after_move(self, owner: str, session_id: str, move: Move, turn_id: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """Which owners have a budget, as far as this process knows, and the turns that wait for one.
 
 Turns of other owners ask the store nothing before a model call. A budget that another process sets is known
-here after the next look, at most ``EngineSettings.budgets_s`` later.
+here after the next ``look``, at most ``EngineSettings.budgets_s`` later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BudgetWatch:
         return self._guest_budgets if is_guest(owner) else ()
 
     async def look(self) -> int:
-        """Learn who has a budget, and let turns go on whose budget has room again; how many did."""
+        """Learn who has a budget, and continue turns whose budget has room again; return how many."""
         known, self._owners = self._owners, await self._store.budgets.owners()
         if not known and not self._owners:
             return 0
@@ -38,8 +38,8 @@ class BudgetWatch:
 
 
 def select_fitting(waiting: Sequence[WaitingTurn]) -> list[WaitingTurn]:
-    """The turns for which there is room now, first come first served. Together they fit, so that none of them
-    has to ask again at once."""
+    """The turns for which there is room now, first come first served. All of them fit together, so that
+    none has to wait again at once."""
     room: dict[str, int] = {}
     found = []
     for turn in waiting:

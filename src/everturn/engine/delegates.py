@@ -1,5 +1,5 @@
 """Delegates: starts them for tool calls, gives their results to their parents, stops and removes those that
-are not wanted any more (E09).
+are no longer wanted (E09).
 
 What a crash cuts off is found again by ``look``: every step of it can be repeated.
 """
@@ -141,7 +141,7 @@ class Delegates:
                 self.trouble = error.message
             except Exception as error:
                 # The root of a task: recorded, and tried again.
-                _log.exception("looking after delegates failed")
+                _log.exception("the upkeep of delegates failed")
                 self.trouble = f"{type(error).__name__}: {error}"
             await self._wait_nudge()
 

@@ -125,7 +125,7 @@ class TurnLoop:
             return await self._answer_with(self._agent)
 
     async def _restore_files(self) -> EverturnError | None:
-        """Bring the folder to what the conversation needs, before anything of the turn looks at it. Returns
+        """Bring the folder to what the conversation needs, before any part of the turn reads it. Returns
         what a user has to see to: the turn can be resumed afterwards."""
         if self._services.restorer is None:
             return None

@@ -23,7 +23,7 @@ from everturn.domain.working_copies import (
 from everturn.workspace import Restorer, ShownPlan
 
 T = TypeVar("T")
-_PLANS_MAX: Final = 5  # of one move, while others record in the same folder
+_PLANS_MAX: Final = 5  # per move, while others record in the same folder
 
 
 class Moves:
@@ -79,7 +79,7 @@ class Moves:
         return await self._move(owner, session_id, Move.RETRY, retried.turn_id, choices, run)
 
     async def branch(self, owner: str, session_id: str, turn_id: str | None, request: Request) -> Session:
-        """The copy has the files of the message it branches from; from the last one, those that are there."""
+        """The copy has the files of the turn it branches from; from the head, those in the folder now."""
         session = await self._store.sessions.get(owner, session_id)
         is_last = turn_id in (None, session.head) and session.active_turn is None
         files = None

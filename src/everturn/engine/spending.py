@@ -49,7 +49,7 @@ class Spending:
         self.turn = turn
         self._epoch = epoch
         self.open: Reservation | None = None  # of the call that is under way
-        self.output_chars = 0  # that it has sent so far
+        self.output_chars = 0  # received from it so far
 
     async def reserve(
         self, model: Model, request: ModelRequest, input_tokens: int, *, step: int, name: str
@@ -98,8 +98,8 @@ class Spending:
         return Settled(reservation.call, spent)
 
     async def settle_broken_off(self, *, was_taken: bool = True) -> None:
-        """Count the call that is under way, if one is: it ends early. Unless ``was_taken`` or it has sent
-        something, the provider has refused the request and charges nothing."""
+        """Count the call under way, if there is one, which ends early. If not ``was_taken`` and nothing was
+        received, the provider has refused the request and charges nothing."""
         reservation, self.open = self.open, None
         if reservation is None:
             return
@@ -132,8 +132,8 @@ async def ask_within_budget(
 
 
 def ask_about(services: TurnServices, turn: Turn, reached: OverBudget) -> Ask:
-    """The question of a turn that waits because of a budget. It never expires: with room it is answered by
-    itself."""
+    """The question of a turn that waits because of a budget. It never expires: once there is room it is
+    answered automatically."""
     budget = reached.budget
     choices = (BudgetAnswer.RAISE, BudgetAnswer.STOP)
     can_raise = budget.limit.amount > 0 and not is_guest(turn.owner)  # guard: f05

@@ -63,7 +63,7 @@ class TurnWorkspace:
         self._is_first_look = True
         self._is_current = False  # the last checkpoint holds what was there before the next call
         self._unrecorded: ToolCall | None = None  # its changes could not be recorded with its result
-        self._former_machine = ""  # from which this claim brought the files
+        self._former_machine = ""  # this claim brought the files from there
         # What the model has to be told with the next result, also what a former worker found.
         self._notes = notes_in(claim.journal)
 
@@ -137,8 +137,7 @@ class TurnWorkspace:
 
     async def find_changes(self, workspace: Path) -> None:
         """Record what was changed since the last checkpoint, by a user or by a call that never reported
-        back, so that it does not count as the work of the next call. Later calls of this claim need no such
-        look.
+        back, so that it does not count as the work of the next call. Later calls of this claim skip this.
 
         A failure stops no call: what could not be recorded now is in the next checkpoint.
         """

@@ -109,7 +109,7 @@ def _budget_of(row: BudgetColumns) -> Budget:
 
 
 def _now(tx: Tx, row: BudgetColumns) -> Budget:
-    """The budget in its present period. The period of a schedule's budget begins with its next run."""
+    """The budget in its present period. A schedule's budget starts a new period with its next run."""
     budget = _budget_of(row)
     return budget.at(period_at(budget.limit, tx.now).start)
 
@@ -131,7 +131,8 @@ def _list(tx: Tx, owner: str) -> Script[list[Budget]]:
 
 
 def _with_left(budget: Budget, held: int) -> Budget:
-    """``held`` is reserved for calls that are under way. The rest was left by workers that have gone."""
+    """``held`` is reserved for calls under way. The other reservations were left by workers that have
+    died."""
     left = max(0, budget.reserved - held)
     return msgspec.structs.replace(
         budget, spent=budget.spent + left, estimated=budget.estimated + left, reserved=budget.reserved - left
@@ -242,7 +243,7 @@ def _write(row: BudgetColumns, budget: Budget) -> Script[None]:
 def _reserve(
     tx: Tx, call: ModelCall, estimate: CallEstimate, defaults: Sequence[BudgetLimit], *, is_held: bool
 ) -> Script[int | OverBudget]:
-    """A refusal is returned, not raised: a default that was added here has to stay."""
+    """A refusal is returned, not raised: a default that was added here must be committed."""
     if is_held:
         session, turn = yield from lock_held_turn(tx, call.turn_id, call.epoch)
     else:
@@ -271,8 +272,8 @@ def _reserve(
 def _find_applying(
     tx: Tx, session: SessionRow, turn: TurnRow, call: ModelCall, defaults: Sequence[BudgetLimit]
 ) -> Script[list[BudgetColumns]]:
-    """The budgets that apply to the turn, locked. The owner has those of the settings, as they are now, where
-    none of their own is set."""
+    """The budgets that apply to the turn, locked. Where the owner has set none, those of the present
+    settings apply."""
     found = (session.owner, session.no, turn.no)
     for limit in defaults:
         yield from insert_limit(tx, session.owner, limit, None, None, is_default=True)
@@ -292,8 +293,8 @@ def _find_applying(
 
 
 def _settle_left(turn: TurnRow, call: ModelCall) -> Script[None]:
-    """What an earlier epoch has left counts as spent: its worker died before it knew the usage. The same call
-    again: the answer to the first attempt to reserve was lost, and nothing was called."""
+    """What an earlier epoch left reserved counts as spent: its worker died before it knew the usage. If the
+    same call reserves again, the answer to its first attempt was lost, and no model was called."""
     for row in (yield from RESERVATIONS.all(turn.no)):
         if row.epoch < call.epoch:
             yield from _count(row, row.amount, estimated=row.amount)
@@ -320,7 +321,7 @@ def _append_settled(
     last = writer.number if writer else 0
     newest = position.number + len(payloads)
     if last == newest:
-        return  # sent again: the first answer was lost
+        return  # a repeat: the first answer was lost
     if last != position.number:
         raise WrongState(
             f"Turn {turn_id} has event {last} in its journal, its worker counted up to {position.number}.",

@@ -125,8 +125,8 @@ class Checkpoints:
     async def roots(self) -> AsyncIterator[Sequence[str]]:
         """Every blob that a checkpoint names: its trees, and the files and links in them.
 
-        What a damaged tree names is unknown. Everything that it can name is given then: all blobs that were
-        stored before it or shortly after. Raises StoreAway, StorageAway, FileUnreadable: what cannot be read
+        What a damaged tree names is unknown, so everything that it can name is given: all blobs stored
+        before it or shortly after. Raises StoreAway, StorageAway, FileUnreadable: what cannot be read
         at the moment is not damaged, and nothing may be collected meanwhile.
         """
         damaged: list[DamagedTree] = []
@@ -199,7 +199,7 @@ def _save(tx: Tx, owner: str, session_id: str, new: NewSave) -> Script[Checkpoin
         return None
     row = yield from WORKING_COPY.first(session.no)
     if row is not None and row.wanted is not None:  # guard: e02
-        # What the scan has seen is neither the old version nor the new one.
+        # The scan saw a mixture of the old version and the new one.
         raise WrongState(f"The files of session {session_id} are being restored.", hint="Try again.")
     # The folder also holds what a turn that is under way has done: going back from it must leave that behind.
     turn_no = session.head_no if session.active_no is None else session.active_no

@@ -283,7 +283,7 @@ def _make_session(tx: Tx, parent: SessionRow, turn: TurnRow, task: DelegateTask)
 
 
 def _name(text: str) -> str:
-    """What people call a task without a name: its first words."""
+    """A name for a task without one: its first words."""
     words = " ".join(text.split())
     return words if len(words) <= NAME_CHARS_MAX else f"{words[: NAME_CHARS_MAX - 1].rstrip()}…"
 
@@ -293,7 +293,7 @@ def _make_turn(
 ) -> Script[None]:
     parent_turn, place, new = parent
     task = new.tasks[ordinal]
-    # The parent's model wrote it: as good as what was in its context.
+    # The parent's model wrote it, so it is as trusted as what was in that model's context.
     source = Source("delegate", "", is_trusted=not new.is_tainted)  # guard: e09
     asked = endings.NewTurn(parts=(Text(task.text, source=source),), created_at=tx.now)
     turn, _ = yield from endings.queue_turn(tx, child, asked)
@@ -412,8 +412,8 @@ def _answer(tx: Tx, parent: SessionRow, turn: TurnRow, row: DelegateColumns) -> 
 
 
 def _wake(tx: Tx, parent: SessionRow, row: DelegateColumns) -> Script[Turn | None]:
-    """Report like the end of a job: our words alone, as a trusted message. ``delegate_result`` returns the
-    delegate's own, marked."""
+    """A report, like that of a job's end: a trusted message with only our own words. ``delegate_result``
+    returns the delegate's own, marked."""
     result = results.decode(row.result or "")
     text = (
         f"Delegate {row.session_id} has ended: {result.state}.\n"

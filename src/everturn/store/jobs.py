@@ -1,4 +1,5 @@
-"""Jobs: a row before the command starts, its end together with what the end has to do."""
+"""Jobs: the row is written before the command starts; its end is written together with what follows from
+it."""
 
 from __future__ import annotations
 
@@ -144,7 +145,7 @@ def _get(tx: Tx, owner: str, job_id: str) -> Script[JobColumns]:
 
 
 def _refuse_hidden(tx: Tx, row: JobColumns) -> Script[None]:
-    """The jobs of a deleted session are not shown, as the session is not."""
+    """Raise NotFound for a job of a deleted session, which is hidden like the session."""
     if (yield from get_session(tx, row.owner, row.session_id)).is_deleted:
         raise Gone("session", row.session_id)
 
@@ -240,8 +241,8 @@ def _lock(tx: Tx, job_id: str) -> Script[tuple[SessionRow, JobColumns]]:
 
 
 def _report(row: JobColumns) -> str:
-    """What the agent reads as a trusted message, so it holds our words alone: the command and the names of
-    files in ``detail`` may be those of others, as the output may. ``job_output`` returns them, marked."""
+    """What the agent reads as a trusted message. It holds only our own words: the command, the file names
+    in ``detail`` and the output may come from others. ``job_output`` returns those, marked."""
     seconds = round(((row.ended_at or row.started_at) - row.started_at) / 1000)
     if row.state == JobState.LOST:
         how = "was lost, and how it ended is not known,"

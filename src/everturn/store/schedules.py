@@ -55,8 +55,8 @@ from everturn.store.turns import endings, submissions
 
 PER_OWNER_MAX = 10_000
 OCCURRENCES_KEPT = 1_000  # of each schedule
-WAIT_MS = 5_000  # between two looks at a run that waits for the one before
-# Clocks of several servers differ. What is less in the future than this was settled now.
+WAIT_MS = 5_000  # between two checks of a run that waits for the previous one
+# Clocks of servers differ. A time less far in the future than this counts as now.
 SKEW_MS = 60_000
 PLATFORM = "schedule"  # as the source of a run's message names it
 _FAR = 2**62
@@ -219,7 +219,7 @@ def _change(tx: Tx, wanted: Schedule) -> Script[Schedule]:
     session_id = wanted.session_id if wanted.session_id != row.session_id else None  # a new one must exist
     yield from _check_references(tx, wanted.owner, wanted.settings, session_id)
     yield from _write(tx, row, wanted)
-    # After the clock was set back, times that are yet to come may be recorded as missed.
+    # After the clock was set back, future times may be recorded as missed.
     yield q("occurrences_to_come", row.schedule_no, tx.now)  # guard: f08
     return schedule_of((yield from _find(tx, wanted.owner, wanted.id)))
 
@@ -288,7 +288,7 @@ def _settle(tx: Tx, plan: DuePlan) -> Script[Settlement]:
     except NotFound:
         return Settlement()
     if row.version != seen.version or row.look_at is None:  # guard: f08
-        return Settlement()  # another worker was faster, or its owner has changed it
+        return Settlement()  # another worker was faster, or its owner changed it
     schedule = schedule_of(row)
     times = plan.times
     replaced: tuple[str, ...] = ()
@@ -330,8 +330,8 @@ def _cancel(tx: Tx, schedule: Schedule, active: Sequence[ActiveRun]) -> Script[t
 
 def _still_active(active: Sequence[ActiveRun]) -> str:
     if any(run.state == TurnState.WAITING for run in active):
-        return "The run before was waiting for an answer."
-    return "The run before was still going."
+        return "The previous run was waiting for an answer."
+    return "The previous run was still going."
 
 
 def _skip(time: PlannedTime, reason: str) -> PlannedTime:
@@ -351,8 +351,8 @@ def _has_lost_session(tx: Tx, schedule: Schedule) -> Script[bool]:
 def _add(
     tx: Tx, row: ScheduleColumns, schedule: Schedule, time: PlannedTime, *, is_manual: bool = False
 ) -> Script[tuple[Occurrence | None, Schedule]]:
-    """Give the time its fate, with its turn if it runs; None if it has a fate already. The schedule is
-    returned with the session that it has now."""
+    """Give the time its fate, with its turn if it runs; None if it has one already. Also returns the
+    schedule with its present session."""
     occurrence_id = tx.ids.make("occ")
     number = yield from OCCURRENCE_INSERT.first(
         occurrence_id, row.schedule_no, time.due_at, time.fate.value, time.reason, int(is_manual), tx.now

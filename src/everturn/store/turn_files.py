@@ -1,4 +1,4 @@
-"""What turns changed in their workspace, from their checkpoints; and how those become one."""
+"""What turns changed in their workspace, from their checkpoints, and how these are merged into one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _changes = msgspec.json.Decoder(Changes)
 
 
 def files_of_turns(turn_ids: Iterable[str]) -> Script[dict[str, TurnFiles]]:
-    """By turn; those that changed nothing are not in it."""
+    """By turn, without turns that changed nothing."""
     steps: dict[str, list[Changes]] = {}
     for row in (yield from CHANGES_OF_TURNS.all(encode_list(turn_ids))):
         steps.setdefault(row.turn_id, []).append(_changes.decode(row.body))

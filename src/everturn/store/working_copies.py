@@ -1,8 +1,8 @@
-"""Working copies: the rows that say which files a session's folder holds, and which it has to hold.
+"""Working copies: the rows that record which files a session's folder holds, and which it must hold.
 
-Files follow the turns that leave and join the shown path. A turn that joins brings the files it left behind;
-if none of them has any, the files become what they were before the first change of the turns that leave; if
-these changed nothing either, the files stay as they are.
+Files follow the turns that leave and join the shown path. A turn that joins brings the files it left
+behind. If no joining turn has any, the files go back to before the first change of the leaving turns. If
+those changed nothing either, the files stay as they are.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _tree_made(tx: Tx, owner: str, session_id: str) -> Script[str]:
     session = yield from get_session(tx, owner, session_id)
     tree = (yield from _working_copy(session)).tree
     row = yield from CHECKPOINT_LAST.first(session.no)
-    # What a take-over found, in the epoch of its worker, is the work of the turn.
+    # What a take-over found, in the epoch of its worker, is the turn's work.
     while row is not None and row.cause in _OF_USERS and not row.epoch and row.before:
         tree = row.before
         row = yield from CHECKPOINT_BEFORE.first(session.no, tree, row.id)
@@ -169,7 +169,7 @@ def move_files(tx: Tx, session: SessionRow, head_no: int | None, files: MoveFile
 
 
 def plan_files(tx: Tx, session: SessionRow, turn: TurnRow, files: MoveFiles | None) -> Script[None]:
-    """Remember with a turn that is asked again what happens to the files when it is claimed. Raises
+    """Store with a retried turn what happens to the files when it is claimed. Raises
     PlanNeeded."""
     plan = yield from _check_plan(session, turn.parent_no, files)
     if plan is not None:
@@ -182,7 +182,7 @@ def plan_files(tx: Tx, session: SessionRow, turn: TurnRow, files: MoveFiles | No
 
 
 def claim_files(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[None]:
-    """Carry out what was planned when the turn was asked again. Called before the head moves to it."""
+    """Carry out what was planned when the turn was retried. Called before the head moves to it."""
     planned = yield from TURN_FILES.first(turn.no)
     if planned is None:
         return
@@ -341,7 +341,8 @@ def _settle(
 def _record_held(
     tx: Tx, session: SessionRow, wanted: str, done: RestoredFiles, held: HeldFiles
 ) -> Script[None]:
-    """Say what the folder holds in place of damaged files: it is neither what is wanted nor a user's change.
+    """Record what the folder holds in place of damaged files, which is neither what is wanted nor a user's
+    change.
 
     The checkpoint of a restore that a user asked for is corrected, so that no version is listed that does
     not exist. After a move the last checkpoint is an older one, which stays as it is.

@@ -29,7 +29,7 @@ _PIECE_BYTES_MIN: Final = 64 << 10
 # A backslash separates folders on Windows; control characters would reach the terminal that lists them.
 _UNSAFE: Final = re.compile(r"[\\\x00-\x1f\x7f-\x9f]")
 _YEAR_MIN: Final = 1980  # ZIP knows no earlier one
-# Compressed already: trying again costs time and gains nothing.
+# Already compressed: trying again costs time and gains nothing.
 _COMPRESSED: Final = frozenset(
     {
         ".7z",
@@ -64,7 +64,7 @@ _COMPRESSED: Final = frozenset(
 
 
 class ZipSink:
-    """Where a ZIP file is written to, and taken from."""
+    """Receives a ZIP file as it is written, and gives it out in pieces."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -84,8 +84,8 @@ class ZipSink:
 
 
 class Archive:
-    """``now``: the folder itself, which also has the files that are too large for a checkpoint. ``only``:
-    these paths alone; None: everything."""
+    """``now``: a view of the folder itself, which also has the files that are too large for a checkpoint.
+    ``only``: these paths alone; None: everything."""
 
     def __init__(
         self, versions: Versions, now_s: float, now: View | None = None, only: Container[bytes] | None = None
@@ -100,8 +100,8 @@ class Archive:
         self._missing: list[str] = []
 
     async def pieces(self, root: Found) -> AsyncGenerator[bytes, None]:
-        """The archive of a folder or a file. If bytes of a large file are damaged, it breaks off: raises
-        BlobDamaged, BlobMissing, and what else the blobs raise."""
+        """The archive of a folder or a file. Breaks off if a large file is damaged. Raises BlobDamaged,
+        BlobMissing, and whatever else the blobs raise."""
         if root.entry.kind is Kind.FOLDER:
             async with aclosing(self._versions.walk(root.entry.sha256, root.path)) as walk:
                 async for path, entry in walk:
@@ -147,7 +147,7 @@ class Archive:
             yield piece
 
     def _is_free(self, name: str) -> bool:
-        """False if something has this name already. Different names can become the same here."""
+        """False if an entry has this name already: different names can become equal in an archive."""
         is_taken = name in self._zip.NameToInfo or f"{name}/" in self._zip.NameToInfo
         if is_taken:
             self._missing.append(f"{name}: another file has this name here")

@@ -27,8 +27,8 @@ from everturn.workspace.versions import Versions
 
 class Arrived(msgspec.Struct, frozen=True):
     """``former``: the machine from which the files came. ``changes``: of the checkpoint; what it left out may
-    be missing here. ``kept``: paths that could not be restored, and why. ``is_aside``: what was here and not
-    recorded yet was stored first."""
+    be missing here. ``kept``: paths that could not be restored, and why. ``is_aside``: unrecorded files
+    that were here were stored first."""
 
     former: Machine
     checkpoint: str | None
@@ -48,8 +48,8 @@ class Arrival:
         self._probe = probe or Probe()
 
     async def is_waiting(self, session: Session, name: bytes) -> bool:
-        """True if the files are still on another machine, with one of this name at the top. Raises what the
-        blobs and the store raise."""
+        """True if the files are still on another machine and include one of this name at the top. Raises
+        what the blobs and the store raise."""
         copy = await self._store.working_copies.get(session.owner, session.id)
         if self._is_here(session, copy):
             return False
@@ -67,7 +67,7 @@ class Arrival:
         """Have the session's files in this machine's folder; None if they are here, or if the folder is a
         project's. ``announce`` is awaited before any row says that they came.
 
-        Raises as ``Recorder.bring``, and what the store raises.
+        Raises what ``Recorder.bring`` and the store raise.
         """
         copy = await self._store.working_copies.get(session.owner, session.id)
         if self._is_here(session, copy):
@@ -118,8 +118,8 @@ class Arrival:
     async def _restore(
         self, session: Session, workspace: Path, copy: WorkingCopy, seen: Folder, report: Report | None
     ) -> Brought:
-        """Bring the files as the other machine has them. If it was about to restore others, do that too: what
-        the user chose to keep is kept here as well."""
+        """Bring the files as the other machine had them. If a restore was cut off there, finish it here:
+        what the user chose to keep is kept."""
         there = WorkingCopy(present=seen.tree, wanted=copy.tree if copy.wanted is None else copy.present)
         brought = await self._recorder.bring(session, workspace, there, known=seen, report=report)
         if copy.wanted is None:
@@ -127,8 +127,8 @@ class Arrival:
         return await self._recorder.bring(session, workspace, copy, known=brought.after, report=report)
 
     async def _is_unknown(self, session: Session, tree: str) -> bool:
-        """True if the folder holds files that no checkpoint has: of a call that never reported back here, or
-        of a user."""
+        """True if the folder holds files that no checkpoint has: from a call that never reported back, or
+        from a user."""
         if await self._store.checkpoints.find_tree(session.owner, session.id, tree) is not None:
             return False
         return (await self._recorder.compare(EMPTY_TREE, tree)).changed_total > 0

@@ -28,7 +28,7 @@ THREADS_MAX: Final = 4
 
 
 class ComparedFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``size`` is the new one. Lines are counted for text; not where there is too much of it."""
+    """``size`` is the new size. Lines are counted for text that is not too large."""
 
     path: str
     what: ChangeKind
@@ -101,7 +101,7 @@ class Compare:
         try:
             texts = await self._texts(change.before, change.after)
         except (BlobMissing, BlobDamaged):
-            return plain  # the other files can still be compared
+            return plain  # one unreadable file does not stop the comparison
         if texts is None:
             return plain
         before, after = texts
@@ -133,7 +133,8 @@ class Compare:
         return found.entry if found.entry.kind in (Kind.FILE, Kind.LINK) else None
 
     async def _texts(self, old: Entry | None, new: Entry | None) -> tuple[str | None, str | None] | None:
-        """The texts of two files, None in place of one that is not text. None: one of them is too large."""
+        """The texts of two files, with None for one that is not text. None alone if one of them is too
+        large."""
         if max(_size(old), _size(new)) > TEXT_BYTES_MAX:
             return None
         return _text(await self._bytes(old)), _text(await self._bytes(new))
@@ -146,8 +147,8 @@ class Compare:
     async def history(self, checkpoints: AsyncIterator[Checkpoint], path: str) -> FileHistory:
         """The versions of one file that differ. ``checkpoints``: of its session, newest first.
 
-        Each is compared with what was there before it, and not with the one that was made before it: between
-        the two an undo or a redo may have restored another version.
+        Each is compared with what the folder held before it, not with the checkpoint made before it: an
+        undo or a redo in between may have restored another version.
         """
         found: list[tuple[FileVersion, Entry | None]] = []
         async for made in checkpoints:

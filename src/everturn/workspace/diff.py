@@ -12,8 +12,8 @@ Load = Callable[[str], Tree]  # the tree with this hash
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One path that differs. None: it is not there. A folder that appears or goes is a change of its own,
-    before those of what is in it."""
+    """One path that differs; None where it does not exist. A folder that appears or disappears is a change
+    of its own, listed before the changes inside it."""
 
     path: bytes
     before: Entry | None
@@ -23,7 +23,7 @@ class Change(msgspec.Struct, frozen=True):
 def diff(load: Load, before: str, after: str) -> list[Change]:
     """What turns the first tree into the second, sorted by path. Cost follows what differs.
 
-    Paths that one of the two left out are passed over: nothing is known about them.
+    Paths that either tree leaves out are skipped: nothing is known about them.
     """
     changes = list(_folders(load, b"", before, after))
     return sorted(changes, key=lambda change: change.path)
@@ -62,8 +62,8 @@ def _is_left_out(entry: Entry | None) -> bool:
 
 def find_conflicts(load: Load, last: str, present: str, wanted: str) -> list[Change]:
     """What bringing ``present`` to ``wanted`` would destroy: files that match neither the last checkpoint
-    nor the wanted one. A folder is no conflict, and neither is a path where nothing is: nothing of it would
-    be lost."""
+    nor the wanted one. A folder is no conflict, and neither is a path without a file: nothing would be
+    lost."""
     since = {change.path for change in diff(load, last, present)}
     return [
         change

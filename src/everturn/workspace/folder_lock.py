@@ -22,9 +22,9 @@ _PAUSES_S: Final = (0.005, 0.02, 0.05)
 @asynccontextmanager
 async def hold_folder(folder: Path) -> AsyncIterator[None]:
     """Hold the folder's lock. It is an advisory lock on the folder itself, which ends with the process and
-    leaves no file behind. It cannot be taken twice: what runs under it must not ask for it again.
+    leaves no file behind. It is not reentrant: what runs under it must not ask for it again.
 
-    Raises WorkspaceUnreadable if the folder is not there, or if the lock is never released.
+    Raises WorkspaceUnreadable if the folder does not exist, or if the lock is not released in time.
     """
     handle = await _lock(folder)
     try:

@@ -68,7 +68,7 @@ def _matches(parts: Sequence[re.Pattern[str] | None], path: Sequence[str]) -> bo
             if at < len(parts):
                 part = parts[at]
                 if part is None:
-                    # "a/**" is what lies in a, not a itself: a last ** ends the pattern with a name.
+                    # "a/**" matches what is in a, not a itself: a final ** requires one more name.
                     after.update((at, at + 1) if at == len(parts) - 1 else (at,))
                 elif part.match(name):
                     after.add(at + 1)
@@ -116,7 +116,7 @@ def _compile(name: str) -> re.Pattern[str]:
 
 
 class IgnoreRules:
-    """What is left out in one folder. ``digest`` changes when a rule does: the folder is then looked at
+    """What is left out in one folder. ``digest`` changes with the rules, so that the folder is scanned
     again."""
 
     def __init__(self, rules: tuple[IgnoreRule, ...], digest: str, *, is_project: bool) -> None:
@@ -173,7 +173,7 @@ class IgnoreRules:
 
 
 def is_cache(folder: int, names: Iterable[bytes]) -> bool:
-    """True if a program marked the folder as a cache that it can make again."""
+    """True if a program marked the folder as a cache that can be rebuilt."""
     return CACHE_TAG in names and _read(folder, CACHE_TAG).startswith(_SIGNATURE)
 
 

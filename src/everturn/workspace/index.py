@@ -1,7 +1,8 @@
 """The index: what the last scan saw of each file, so that the next one reads only what changed.
 
-It is derived and local: lost or damaged, the next scan hashes every file once. So does a restarted machine,
-because after a power cut a file can hold other bytes than its time stamps say.
+It is derived and local: if it is lost or damaged, the next scan hashes every file once. So does the first
+scan after the machine restarted, because after a power cut a file can hold other bytes than its time stamps
+suggest.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Folder(msgspec.Struct, frozen=True, array_like=True):
-    """What was seen of one folder. ``stamps`` go with ``entries``: None where an entry has no bytes of its
-    own to look at. ``stamp`` is empty if the folder must be listed again."""
+    """What the scan saw of one folder. ``stamps`` go with ``entries``: None for an entry without bytes of
+    its own. ``stamp`` is empty if the folder must be listed again."""
 
     stamp: Stamp
     rules: str
@@ -40,7 +41,7 @@ class Folder(msgspec.Struct, frozen=True, array_like=True):
     unlisted: int = 0
 
 
-# Of a workspace in which nothing has been made yet: it must be looked at, and its tree need not be stored.
+# Of an empty workspace: it must be scanned, and its tree need not be stored.
 EMPTY_FOLDER: Final = Folder((), "", EMPTY_TREE, 0, (), (), {})
 
 
@@ -80,7 +81,7 @@ def load_index(path: Path) -> Folder | None:
 
 
 def save_index(path: Path, root: Folder) -> None:
-    """Not synced: an index that a power cut damages is noticed by its checksum. Raises OSError."""
+    """Not synced: the checksum shows damage from a power cut. Raises OSError."""
     body = _encoder.encode(_Stored(boot_id(), root))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")

@@ -1,8 +1,8 @@
 """The difference of two texts, line by line, within bounds of time whatever the texts are.
 
-A short edit script is looked for first (Myers). Where the texts differ in more than that finds, lines that
-occur once in both divide them (patience), and each part is compared by itself; what cannot be divided counts
-as replaced.
+A short edit script is looked for first (Myers). Where the texts differ too much for that, lines that occur
+once in both divide them (patience), and each part is compared on its own; what cannot be divided counts as
+replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One tree with some paths of another: what a folder has to hold if only some files are restored."""
+"""One tree with some paths of another: what a folder must hold after only some files are restored."""
 
 from __future__ import annotations
 

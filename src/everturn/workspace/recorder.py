@@ -52,7 +52,7 @@ SCANS_AT_ONCE: Final = 8
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a look at a workspace found. ``last``: the session's last checkpoint. ``tree``: what the folder
+    """What a scan of a workspace found. ``last``: the session's last checkpoint. ``tree``: what the folder
     holds now; all of it is in the blobs. ``changes``: what turned ``before``, the last tree, into it; None:
     nothing changed."""
 
@@ -74,7 +74,7 @@ class Recorder:
         self._indexes = Indexes(folder)
         self._settings = settings
         self._blobs = ThreadBlobs(store.blobs)
-        # Threads of its own: a scan waits for the blobs, which need threads too.
+        # Separate threads: a scan waits for the blobs, which need threads too.
         self._threads = anyio.CapacityLimiter(SCANS_AT_ONCE)
 
     async def record(
@@ -118,8 +118,8 @@ class Recorder:
                 return made
 
     async def look(self, session: Session, workspace: Path) -> Seen:
-        """Find what changed since the last checkpoint, and store its bytes. Nothing names them yet: they are
-        kept for a day. Raises WorkspaceUnreadable, and what the blobs and the store raise."""
+        """Find what changed since the last checkpoint, and store its bytes. No row names them yet; unnamed
+        blobs are kept for a day. Raises WorkspaceUnreadable, and what the blobs and the store raise."""
         last = await self._store.checkpoints.last(session.owner, session.id)
         is_project = session.project is not None
         # What was in a project before its first checkpoint is not a change of this session.
@@ -142,7 +142,7 @@ class Recorder:
         report: Report | None = None,
     ) -> Brought:
         """Bring the folder from ``copy.present`` to ``copy.wanted``, from any point at which that was cut
-        off. ``known``: what a scan of it found lately. The caller holds the folder's lock.
+        off. ``known``: what a recent scan of it found. The caller holds the folder's lock.
 
         On return the files are durable. No row is written. Repeating it after a crash is harmless.
         A file with damaged bytes is kept as it is. Raises DiskFull, DiskReadOnly, WorkspaceUnwritable,
@@ -160,8 +160,8 @@ class Recorder:
         await anyio.to_thread.run_sync(self._indexes.delete, session_id, limiter=self._threads)
 
     async def remember(self, session_id: str, found: Folder) -> None:
-        """Called when a row names the tree: an index says that what it lists is stored, which a row must
-        keep true."""
+        """Keep what a scan found as the index. Called once a row names the tree: the index claims that what
+        it lists is stored, and only a row keeps that true."""
         await anyio.to_thread.run_sync(self._indexes.put, session_id, found, limiter=self._threads)
 
     # --- in a thread -------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Recorder:
         )
 
     def _fetch(self, sha256: str) -> Iterator[bytes]:
-        """Damaged bytes concern one file only: it is kept as it is, and named."""
+        """Damaged bytes affect one file only: it is kept as it is, and named in the result."""
         try:
             yield from self._blobs.fetch(sha256)
         except (BlobMissing, BlobDamaged) as error:

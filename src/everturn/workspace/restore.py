@@ -1,8 +1,9 @@
 """Brings a folder from one tree to another, file by file.
 
-A file is written beside its place under a temporary name, synced, and renamed; just before, the file in its
-place is compared once more with what the restore is based on. One that was changed meanwhile is left alone
-and named in the result. A restore that was cut off is repeated: each path then holds what it held before or
+A file is written beside its place under a temporary name, synced, and renamed; just before that, the file
+in its place is compared again with what the restore is based on. A file that was changed meanwhile is left
+alone and named in the result. A restore that was cut off is repeated: each path then holds what it held
+before or
 what is wanted.
 """
 
@@ -104,7 +105,7 @@ class Restore:
                     os.unlink(name, dir_fd=folder)
 
     def _attempt(self, change: Change, act: Callable[[Change], None]) -> None:
-        """Do one thing; if it cannot be done, keep the path as it is and say why."""
+        """Apply one change; if that fails, keep the path as it is and note why."""
         try:
             act(change)
         except OSError as error:
@@ -121,7 +122,7 @@ class Restore:
         folder, name = self._folders.open_parent(change.path)
         if before.kind is Kind.FOLDER:
             with suppress(FileNotFoundError):
-                os.rmdir(name, dir_fd=folder)  # refused while something that is left out is in it
+                os.rmdir(name, dir_fd=folder)  # fails while the folder holds what checkpoints leave out
         elif self._holds(folder, change.path, None):
             pass  # it has gone already
         elif self._holds(folder, change.path, before):
@@ -155,13 +156,13 @@ class Restore:
                     written.append(change)
                     self._attempt(change, self._write)
             self._at_hand = {}
-            # Before the renames: after a power cut no name may lead to a file that is half there.
+            # Before the renames: after a power cut no name may lead to half a file.
             self._sync()  # guard: e02
             for change in written:
                 if change.path not in self._result.kept:
                     self._attempt(change, self._rename)
         except Exception:
-            for change in written:  # on a full disk they would take the room that the next attempt needs
+            for change in written:  # on a full disk they would take up the space that the next attempt needs
                 self._discard(change)
             raise
         for change in written:
@@ -318,7 +319,8 @@ def _stamps(folder: Folder, path: bytes = b"") -> Iterator[tuple[bytes, tuple[En
 
 
 def _makes_way(change: Change) -> bool:
-    """True if what is there must go first: nothing is wanted, or a folder and a file change places."""
+    """True if what is there must be removed first: nothing is wanted, or a file replaces a folder or the
+    reverse."""
     return change.after is None or _is_folder(change.before) != _is_folder(change.after)
 
 

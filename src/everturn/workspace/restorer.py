@@ -1,8 +1,8 @@
 """Restores the files of a session: plans what a move changes, then brings the folder there.
 
-A plan looks at the folder, stores what it holds, and compares three trees: what the last call or restore
-left, what is there now, and what is wanted. What differs from the first and the third is a user's own work,
-and never overwritten unasked. The store then says in one transaction what the folder has to hold
+A plan scans the folder, stores what it holds, and compares three trees: what the last call or restore left,
+what is there now, and what is wanted. A file that differs from both the first and the third is a user's own
+work, and is never overwritten unasked. The store then records in one transaction what the folder must hold
 (``domain/working_copies``). ``finish`` brings it there; it can be repeated at any time, and until it is done
 no tool of the session runs.
 """
@@ -62,7 +62,8 @@ Args = TypeVarTuple("Args")
 
 
 class ShownPlan(msgspec.Struct, frozen=True):
-    """A plan with what a user is shown of it. ``conflicts``: their own changes that it would overwrite."""
+    """A plan with what a user is shown of it. ``conflicts``: the user's own changes that it would
+    overwrite."""
 
     plan: FilesPlan
     conflicts: tuple[FileChange, ...]
@@ -84,8 +85,8 @@ class ShownPlan(msgspec.Struct, frozen=True):
 
 
 class MadeFiles(msgspec.Struct, frozen=True):
-    """What was made from one tree: another one. ``paths``: only these are meant; none: all. ``may_guard``:
-    also files of a project that make other programs run something."""
+    """A tree that was made from another, ``base``. ``paths``: only these are brought; none: all.
+    ``may_guard``: also files of a project that make other programs run something."""
 
     base: str
     tree: str
@@ -123,18 +124,18 @@ class Restorer:
     async def plan_move(self, session: Session, move: Move, turn_id: str | None) -> ShownPlan | None:
         """What a move does to the files; None if it leaves them as they are.
 
-        Finishes an earlier restore first. Raises NothingToDo, NotFound, Gone, and as ``finish``.
+        Finishes an earlier restore first. Raises NothingToDo, NotFound, Gone, and what ``finish`` raises.
         """
         wanted = await self._store.working_copies.after_move(session.owner, session.id, move, turn_id)
         return None if wanted is None else await self._plan(session, wanted, None)
 
     async def plan_branch(self, session: Session) -> ShownPlan:
-        """What the folder holds, stored, so that another session can have it. Raises as ``finish``."""
+        """Store what the folder holds, so that another session can have it. Raises what ``finish`` raises."""
         return await self._plan(session, EMPTY_TREE, None)
 
     async def plan_restore(self, session: Session, tree: str, paths: Sequence[bytes] = ()) -> ShownPlan:
         """What restoring a tree, or some paths of it, does to the files. Raises WrongState if they are in a
-        project folder of another machine, and as ``finish``."""
+        project folder of another machine, and what ``finish`` raises."""
         self._refuse_elsewhere(session)
         return await self._plan(session, tree, tuple(paths))
 
@@ -225,7 +226,8 @@ class Restorer:
     async def finish(self, session: Session) -> RestoredFiles | None:
         """Bring the folder to what is wanted; None if it is there, or if it is another machine's.
 
-        On return it is durable. Cancelled, it is finished by the next call. Raises DiskFull, DiskReadOnly,
+        On return the files are durable. If cancelled, the next call finishes it. Raises DiskFull,
+        DiskReadOnly,
         WorkspaceUnwritable, WorkspaceUnreadable, and what the blobs and the store raise: nothing is lost
         then, and what is wanted can be restored again.
         """
@@ -285,7 +287,7 @@ class Restorer:
         try:
             brought = await self._recorder.bring(session, folder, copy, known=known)
         except (BlobMissing, BlobDamaged, TreeUnreadable) as error:
-            # Nothing can restore them, and the session must not wait for ever.
+            # Nothing can restore those files, and the session must not wait for ever.
             kept = RestoredFiles(kept=(KeptFile("", error.message),))
             return kept, None, HeldFiles(copy.present, Changes())
         held = HeldFiles(brought.after.tree, brought.rest) if brought.is_damaged else None

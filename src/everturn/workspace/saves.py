@@ -1,4 +1,4 @@
-"""A file that a user saves into a workspace: whole or not at all, and over the version it is based on."""
+"""Saves a file into a workspace for a user: whole or not at all, and only over the version it is based on."""
 
 from __future__ import annotations
 

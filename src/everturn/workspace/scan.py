@@ -1,8 +1,8 @@
 """The scan: finds what changed in a workspace, stores it, and returns the new tree.
 
 A folder whose stamp did not change holds the same names, so it is not listed again; a file whose stamp did
-not change is not read again. Every name is opened beneath the handle of its folder and no link is followed:
-nothing outside the workspace is read, also if a folder is swapped for a link meanwhile.
+not change is not read again. Every name is opened relative to the handle of its folder, and no link is
+followed: nothing outside the workspace is read, even if a folder is swapped for a link meanwhile.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 class _Listing(msgspec.Struct):
-    """What was found in a folder so far. ``is_whole``: nothing went away while it was looked at."""
+    """What was found in a folder so far. ``is_whole``: nothing disappeared during the scan."""
 
     entries: list[Entry] = msgspec.field(default_factory=list)
     stamps: list[Stamp | None] = msgspec.field(default_factory=list)
@@ -140,7 +140,7 @@ class Scan:
                 listing.entries.append(entry)
                 listing.stamps.append(stamp)
                 if entry.reason is Reason.PARTIAL:
-                    listing.is_whole = False  # looked at again, until it is gone
+                    listing.is_whole = False  # scan it again, until it is gone
         return listing
 
     def _names(self, handle: int) -> tuple[list[bytes], int]:
@@ -186,7 +186,7 @@ class Scan:
         try:
             os.unlink(name, dir_fd=handle)
         except OSError:
-            return False  # a folder that may only be read: the file is left out all the same
+            return False  # the folder is read-only; the file is left out all the same
         return True
 
     def _descend(self, place: _Place, listing: _Listing, known: Folder | None) -> None:
@@ -255,7 +255,7 @@ class Scan:
     # --- files and links ---------------------------------------------------------------------------
 
     def _leaf(self, handle: int, name: bytes, before: Entry | None) -> tuple[Entry | None, Stamp | None]:
-        """Look at one file or link and store its bytes, unless they are those of ``before``.
+        """Read one file or link and store its bytes, unless they are those of ``before``.
 
         A file that changes while it is read is read again, and left out if it does so each time: a version
         with one half of each would be worse than none. No entry: it has gone, or a folder took its place.
@@ -394,7 +394,7 @@ def _stream(folder: int, name: bytes, size_max: int) -> BinaryIO:
 
 
 class _Bounded(io.RawIOBase):
-    """A file up to the size it had when it was looked at: one that grows for ever is not read for ever."""
+    """A file up to the size it had when it was opened: a file that keeps growing is not read for ever."""
 
     def __init__(self, handle: int, size_max: int) -> None:
         super().__init__()

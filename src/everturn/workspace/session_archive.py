@@ -103,7 +103,7 @@ def _info(name: str, size: int) -> zipfile.ZipInfo:
 
 
 class Whole:
-    """Finds the checkpoints whose bytes are all stored. Keeps hashes in memory, and no trees."""
+    """Finds the checkpoints whose bytes are all stored. Keeps only hashes in memory, no trees."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs

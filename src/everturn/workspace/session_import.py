@@ -1,8 +1,8 @@
 """Imports a session with its files from a ZIP file that can come from anywhere.
 
 Everything is checked before a row names it: the members of the ZIP file and how large they become, the hash
-of each blob, and the trees, whose names must lead nowhere else. Bytes that were stored for a refused archive
-are named by nothing, and the next collections free them.
+of each blob, and the trees, whose names must lead nowhere else. No row names bytes that were stored for a
+refused archive, so the next collections free them.
 """
 
 from __future__ import annotations
@@ -219,8 +219,8 @@ class _Total(msgspec.Struct, frozen=True):
 
 
 class _Trees:
-    """Checks trees. ``blobs``: the sizes of what is in the archive. A tree may name nothing else: other bytes
-    in the store may belong to another user."""
+    """Checks trees. ``blobs``: sizes of the blobs in the archive. A tree may name no others: other bytes in
+    the store may belong to another user."""
 
     def __init__(self, versions: Versions, blobs: Mapping[str, int]) -> None:
         self._versions = versions

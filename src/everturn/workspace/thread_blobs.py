@@ -1,4 +1,4 @@
-"""The blobs for code in a thread: it waits for the event loop, which reads and stores."""
+"""Blobs for code that runs in a thread: it waits while the event loop reads and stores."""
 
 from __future__ import annotations
 

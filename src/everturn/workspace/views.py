@@ -1,6 +1,6 @@
 """A session's files at one point of its history: in its folder, or in a tree of the store.
 
-Both views answer the same questions. What they give is never from outside the workspace.
+Both views answer the same questions, and never with anything from outside the workspace.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from everturn.workspace.versions import Versions
 HASHED_BYTES_MAX: Final = 16 << 20  # a file in a folder is read once more for its hash
 _PIECE: Final = 256 << 10
 _SIZE: Final = 3  # its place in a stamp
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK  # a pipe must not hold the reader
+_READ: Final = os.O_RDONLY | os.O_NONBLOCK  # a pipe must not block the reader
 
 
 class OpenedFile(msgspec.Struct, frozen=True):
     """A file that can be read, from one byte up to another. ``tag`` changes with its content; ``sha256`` is
-    None if the file is too large to be hashed for each reading."""
+    None if the file is too large to be hashed on each read."""
 
     path: str
     size: int

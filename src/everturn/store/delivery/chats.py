@@ -57,7 +57,7 @@ def lock_chat_at(tx: Tx, owner: str, profile: str, update: Update) -> Script[Cha
     place = update.place
     at = (place.account, place.chat, place.thread)
     if (yield from CHAT_AT.first(*at)) is None:
-        # The chats of a removed account have another name: whatever comes for it is looked for here.
+        # The chats of a removed account have another name: refuse what still arrives for it.
         yield from refuse_removed(tx, place.account)
         yield q(
             "chat_insert",
@@ -85,7 +85,7 @@ def lock_chat_at(tx: Tx, owner: str, profile: str, update: Update) -> Script[Cha
 
 
 def _change_owner(tx: Tx, chat: ChatColumns, owner: str, profile: str, role: SenderRole) -> Script[None]:
-    """Give the chat of a guest who is one no longer to the account's owner, and leave the guest's session."""
+    """Give the chat of a former guest to the account's owner, and leave the guest's session."""
     if role is SenderRole.GUEST:  # guard: f05
         raise Denied("The chat belongs to another owner.", hint="A guest is served in their own chats.")
     if chat.session_id is not None:
@@ -94,7 +94,7 @@ def _change_owner(tx: Tx, chat: ChatColumns, owner: str, profile: str, role: Sen
 
 
 def set_session(tx: Tx, chat: ChatColumns, session_id: str | None) -> Script[None]:
-    """Make this the chat's current session. Lists show which chat a session is the current one of."""
+    """Make this the chat's current session. Lists show of which chat a session is the current one."""
     for changed in {chat.session_id, session_id} - {None}:
         tx.touch(chat.owner, str(changed))
     yield q("chat_session", chat.chat_no, session_id)

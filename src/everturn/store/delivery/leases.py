@@ -1,7 +1,7 @@
 """Leases of accounts: one worker at a time sends for an account, fenced by an epoch.
 
-A lease holds as long as its worker is registered. So a dead worker loses its accounts together with its
-turns, and no heartbeat of their own is needed.
+A lease holds as long as its worker is registered. A dead worker thus loses its accounts together with its
+turns, and leases need no heartbeat of their own.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ def lock_lease_row(tx: Tx, account: str) -> Script[LeaseColumns]:
 
 
 def refuse_removed(tx: Tx, account: str) -> Script[None]:
-    """Raises NotFound if the account was removed; otherwise it cannot be in this transaction any more."""
+    """Raises NotFound if the account was removed; otherwise it cannot be removed during this transaction."""
     yield q("lease_insert", account)  # without a row there would be nothing to lock
     if (yield from lock_lease_row(tx, account)).is_removed:  # guard: f03
         raise NotFound("account", account)
 
 
 def next_epoch(lease: LeaseColumns) -> int:
-    """Higher than all before, also across a removal."""
+    """Higher than all earlier ones, also after a removal."""
     return abs(lease.epoch) + 1
 
 
 def is_present_lease(lease: AccountLease) -> Script[bool]:
-    """Without its lock: it may be taken away the moment after."""
+    """Does not lock it: the lease may be lost a moment later."""
     found = yield from LEASE.first(lease.account)
     return found is not None and (found.worker, found.epoch) == (lease.worker, lease.epoch)
 

@@ -42,7 +42,7 @@ from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turn_replies import lock_replies, note_sent, note_trouble
 
 FOR_PEOPLE_MAX = 200
-AGAIN_MS = 24 * 3600 * 1000  # how long a part is tried that a person sends again
+AGAIN_MS = 24 * 3600 * 1000  # how long to try a part that a person sends again
 AGAIN_PAUSE_MAX_MS = 300_000
 ERROR_CHARS_MAX = 500
 _NEVER_SENT = "The database did not say that it could be sent."
@@ -218,7 +218,7 @@ def _settle_unknown(tx: Tx, lease: AccountLease, policy: WhenUnknown) -> Script[
 
 
 def _pause_ms(attempts: int) -> int:
-    """How long an unknown part waits: it is repeated at once, and if that fails too, less and less often."""
+    """How long an unknown part waits: it is repeated at once and, if that fails too, less and less often."""
     return 0 if attempts < 2 else min(AGAIN_PAUSE_MAX_MS, 1_000 * 2 ** min(attempts - 2, 30))
 
 

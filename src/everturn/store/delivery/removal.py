@@ -1,7 +1,7 @@
-"""Removing an account: everything that it still had to do ends, with a stated fate, in one transaction.
+"""Removes an account: everything it still had to do ends, with a stated fate, in one transaction.
 
-The rows of its chats stay, because they say what became of answers, but under a name that no account can
-have. So a new account of the same name begins with nothing.
+The rows of its chats stay, because they record what became of answers, but under a name that no account can
+have, so that a new account of the same name starts empty.
 """
 
 from __future__ import annotations

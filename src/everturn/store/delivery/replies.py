@@ -94,8 +94,8 @@ def record_reply(tx: Tx, due: ReplyDue, parts: Sequence[NewPart], age_max_ms: in
 
 
 def _end_live(tx: Tx, chat_no: int, due: ReplyDue) -> Script[bool]:
-    """Drop the live message if it still waits. False if what is known of it is out of date: it is being sent,
-    or was sent since; then the reply cannot be recorded yet."""
+    """Drop the live message if it still waits. False if ``due`` is outdated, because the message is being
+    sent or was sent since; the reply cannot be recorded yet then."""
     key = live_key(due.turn_id)
     yield q("live_end", chat_no, key, _ANSWER_FIRST, tx.now)
     live = yield from LIVE_PART.first(chat_no, key)

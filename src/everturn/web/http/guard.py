@@ -1,4 +1,4 @@
-"""The checks that every request passes before anything looks at it, and the headers of every answer."""
+"""The checks that every request passes first, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RequestGuard:
         self._names = frozenset(names)
 
     def check(self, method: str, headers: Mapping[str, str], visitor: Visitor, *, is_open: bool) -> None:
-        """Raise if the request must not be looked at. ``is_open``: the server has no sign-in."""
+        """Raise if the request must be refused. ``is_open``: the server has no sign-in."""
         if is_open:
             _check_local(visitor)
         elif not self._answers_to(visitor.host_name):
