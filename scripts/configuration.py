@@ -38,6 +38,7 @@ ABOUT = {
     "files": "Files of sessions ([files](files.md)).",
     "memory": "What is remembered across sessions ([memory](memory.md)).",
     "delivery": "What is sent to messaging platforms ([gateway](gateway.md)).",
+    "notifications": "Messages while the page is closed ([notifications](notifications.md)).",
     "budget": "The time zone where none is named, and what guests may spend ([budgets](budgets.md)).",
     "jobs": "Commands in the background ([jobs](jobs.md)).",
     "delegates": "Sessions that work for a turn of another ([delegates](delegates.md)).",

@@ -9,10 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 
 from everturn.config import Config
-from everturn.delivery import AccountServices, AccountSettings
+from everturn.delivery import AccountServices, AccountSettings, NotificationService
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.gateway import Gateway
 from everturn.domain.ids import Ids
+from everturn.domain.notifications import Notifications
 from everturn.domain.probe import Probe
 from everturn.domain.runtime import Runtime
 from everturn.domain.secrets import Secrets
@@ -193,12 +194,20 @@ def open_gateway(app: App) -> GatewayAccounts:
     return GatewayAccounts(RunningServices(book, delivery, settings))
 
 
+def open_notifications(app: App) -> NotificationService:
+    """Composes and sends notifications while it is entered, which only a server does, as with accounts."""
+    services = AccountServices(
+        app.store, app.engine, app.clock, app.engine.worker, page_url=app.config.web.public_url
+    )
+    return NotificationService(services, app.secrets, Ids(app.clock), app.config.notifications)
+
+
 def open_schedules(app: App) -> ScheduleRunner:
     """Runs schedules while it is entered. Only a server enters it, as with accounts."""
     return ScheduleRunner(app.store.schedules, app.engine, app.clock)
 
 
-def open_web(app: App, gateway: Gateway | None = None) -> Web:
+def open_web(app: App, gateway: Gateway | None = None, notifications: Notifications | None = None) -> Web:
     """The web application over an open app; enter it before serving."""
     services = WebServices(
         engine=app.engine,
@@ -208,6 +217,7 @@ def open_web(app: App, gateway: Gateway | None = None) -> Web:
         toolbox=app.toolbox,
         recorder=app.recorder,
         gateway=gateway,
+        notifications=notifications,
         timezone=app.config.budget.timezone,
         jobs=app.jobs,
     )

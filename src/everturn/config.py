@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from everturn.delivery.settings import DeliverySettings
+from everturn.delivery.settings import DeliverySettings, NotificationSettings
 from everturn.domain.errors import Invalid
 from everturn.domain.gateway import AccountSetup
 from everturn.domain.json_types import Json, JsonObject
@@ -60,6 +60,7 @@ TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
         "files": FilesSettings,
         "memory": MemorySettings,
         "delivery": DeliverySettings,
+        "notifications": NotificationSettings,
         "budget": BudgetSettings,
         "jobs": JobSettings,
         "delegates": DelegateSettings,
@@ -113,6 +114,7 @@ _FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
         "store": frozenset(("recovery_attempts_max", "recovery_age_max_ms")),
         "files": frozenset(),
         "delivery": frozenset(),
+        "notifications": frozenset(),
         "budget": frozenset(),
         "jobs": frozenset(),
         "delegates": frozenset(),
@@ -148,6 +150,7 @@ class Config(msgspec.Struct, frozen=True):
     memory: MemorySettings
     files: FilesSettings
     delivery: DeliverySettings = DeliverySettings()
+    notifications: NotificationSettings = NotificationSettings()
     budget: BudgetSettings = BudgetSettings()
     jobs: JobSettings = JobSettings()
     delegates: DelegateSettings = DelegateSettings()
@@ -220,6 +223,7 @@ def read_config(
         memory=reader.convert(MemorySettings, "memory", reader.table("memory")),
         files=files,
         delivery=reader.convert(DeliverySettings, "delivery", reader.table("delivery")),
+        notifications=reader.convert(NotificationSettings, "notifications", reader.table("notifications")),
         budget=reader.convert(BudgetSettings, "budget", reader.table("budget")),
         jobs=reader.convert(JobSettings, "jobs", reader.table("jobs")),
         delegates=reader.convert(DelegateSettings, "delegates", reader.table("delegates")),

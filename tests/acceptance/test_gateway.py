@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from everturn.delivery.signatures import sign
 from everturn.domain.clock import SystemClock
-from everturn.gateway.signatures import sign
 from everturn.testing.ports import free_port
 from everturn.testing.webhook_service import WebhookService
 from everturn.testing.wires import WireAnswer, WireServer, openai_answer

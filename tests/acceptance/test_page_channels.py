@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from playwright.async_api import expect
 
+from everturn.delivery.signatures import sign
 from everturn.domain.clock import SystemClock
-from everturn.gateway.signatures import sign
 from everturn.testing.webhook_service import WebhookService
 from tests.acceptance.looking import serious
 from tests.acceptance.paging import PAGE, House, open_house, say

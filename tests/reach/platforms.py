@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import httpx2
 import msgspec
 
+from everturn.delivery.signatures import sign
 from everturn.domain.clock import SystemClock
-from everturn.gateway.signatures import sign
 from everturn.testing.webhook_service import WebhookService
 from tests import discord_api, mail_service, slack_service, telegram_api
 from tests.reach.chaos import Faults, Killer, Strike

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import click
 
-from everturn.app import open_app, open_gateway, open_schedules, open_web
+from everturn.app import open_app, open_gateway, open_notifications, open_schedules, open_web
 from everturn.cli.common import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
 from everturn.cli.unfinished import refuse_leftover
 from everturn.config import Config, Flags, read_config
+from everturn.delivery import NotificationService
 from everturn.domain.model_errors import ModelKeyMissing
 from everturn.domain.secrets import SecretsState
 from everturn.engine import Engine
@@ -80,7 +81,8 @@ async def _serve(config: Config) -> None:
         open_app(config) as app,
         open_gateway(app) as gateway,
         open_schedules(app) as schedules,
-        open_web(app, gateway) as web,
+        open_notifications(app) as notifications,
+        open_web(app, gateway, notifications) as web,
         AsyncExitStack() as stack,
     ):
         warn_of_secrets(app.keys.state)
@@ -94,13 +96,21 @@ async def _serve(config: Config) -> None:
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         await stack.enter_async_context(trim_heap_regularly(app.clock))
-        await serve_web(web, config.web, drain=partial(_stop, app.engine, gateway, schedules), on_ready=_say)
+        drains = partial(_stop, app.engine, gateway, schedules, notifications)
+        await serve_web(web, config.web, drain=drains, on_ready=_say)
 
 
-async def _stop(engine: Engine, gateway: GatewayAccounts, schedules: ScheduleRunner, grace_s: float) -> None:
+async def _stop(
+    engine: Engine,
+    gateway: GatewayAccounts,
+    schedules: ScheduleRunner,
+    notifications: NotificationService,
+    grace_s: float,
+) -> None:
     """Accounts and schedules first: what they start would find no engine."""
     await schedules.stop()
     await gateway.stop()
+    await notifications.stop()
     await drain(engine, grace_s)
 
 

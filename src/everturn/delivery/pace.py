@@ -8,9 +8,13 @@ from everturn.domain.clock import Clock
 
 
 class Pace:
-    """A bucket that fills at ``per_s_max`` and holds one second's worth; 0: no limit. A pause empties it."""
+    """A bucket that fills at ``per_s_max`` and holds one second's worth; 0: no limit. A pause empties it.
 
-    def __init__(self, clock: Clock, per_s_max: float) -> None:
+    ``has_pauses`` off: its chats are of different services, and one that wants a pause holds up no other.
+    """
+
+    def __init__(self, clock: Clock, per_s_max: float, *, has_pauses: bool = True) -> None:
+        self._has_pauses = has_pauses
         self._clock = clock
         self._per_s = per_s_max
         self._left = max(1.0, per_s_max)
@@ -30,7 +34,8 @@ class Pace:
 
     def pause(self, seconds: float) -> None:
         """Send nothing for this long, because the platform asked for it."""
-        self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
+        if self._has_pauses:
+            self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
 
     def wait_s(self) -> float:
         """How long until something may be sent; 0 if it may be now."""

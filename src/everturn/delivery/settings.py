@@ -10,6 +10,7 @@ from msgspec import Meta
 from everturn.domain.delivery import WhenUnknown
 from everturn.domain.store_values import WhenBusy
 
+PrivateAddresses = tuple[Annotated[str, Meta(pattern=r"^[0-9A-Fa-f.:\[\]]+:[0-9]{1,5}$")], ...]
 AGE_MAX_S = 7 * 24 * 3600.0
 
 
@@ -20,6 +21,23 @@ class DeliverySettings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(gt=0)],
         Meta(description="A message that a platform could not take for this long is undelivered."),
     ] = AGE_MAX_S
+
+
+class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    contact: Annotated[
+        Annotated[str, Meta(pattern=r"^(mailto:[^@\s]+@[^@\s]+|https://[^\s]+)?$(?!\n)")],
+        Meta(
+            description="How a push service reaches you, such as mailto:you@example.org. Empty: the address "
+            "of the page, if it is public_url with https."
+        ),
+    ] = ""
+    private_addresses: Annotated[
+        PrivateAddresses,
+        Meta(
+            description="Addresses such as 192.168.1.5:8080 to which notifications may be sent although they "
+            "are not public."
+        ),
+    ] = ()
 
 
 class AccountSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from everturn.domain.delivery import (
     WhenUnknown,
 )
 from everturn.domain.gateway import AccountFigures
+from everturn.domain.notifications import Devices, Notices
 from everturn.domain.store_values import Accepted, RecordName, Submission
 
 
@@ -247,3 +248,9 @@ class Delivery(Protocol):
 
     @property
     def outbox(self) -> Outbox: ...
+
+    @property
+    def devices(self) -> Devices: ...
+
+    @property
+    def notices(self) -> Notices: ...

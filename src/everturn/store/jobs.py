@@ -12,7 +12,9 @@ from everturn.domain.job_states import JobState, WhenEnded
 from everturn.domain.jobs import Job, JobEnding, NewJob
 from everturn.domain.machine import Machine
 from everturn.domain.messages import Source
+from everturn.domain.notifications import NoticeKind
 from everturn.domain.store_values import Accepted, Submission, WhenBusy
+from everturn.store.notices import Cause, owe_notices
 from everturn.store.scripts.common import (
     OF_SESSION,
     add_events,
@@ -219,6 +221,10 @@ def _end(tx: Tx, job_id: str, ending: JobEnding) -> Script[tuple[JobColumns, Acc
     tx.touch(session.owner, session.id)
     tx.touch(session.owner, job_id)
     row = yield from JOB.only(job_id)
+    if is_told and not session.is_deleted:
+        yield q("session_unread", session.no)
+        cause = Cause(NoticeKind.JOB, job_id, session.no, words=_words(row))
+        yield from owe_notices(tx, session.owner, cause)  # guard: f10
     if row.when_ended != WhenEnded.WAKE or session.is_deleted:
         return row, None
     asked = Submission(
@@ -238,6 +244,17 @@ def _lock(tx: Tx, job_id: str) -> Script[tuple[SessionRow, JobColumns]]:
         raise NotFound("job", job_id)
     session = yield from lock_session(tx, row.owner, row.session_id)
     return session, (yield from JOB.only(job_id))
+
+
+def _words(row: JobColumns) -> str:
+    """What a notification says: how it ended, then its command."""
+    if row.state == JobState.LOST:
+        how = "Lost"
+    elif row.state == JobState.STOPPED:
+        how = "Stopped"
+    else:
+        how = "Done" if row.exit_code == 0 else f"Failed with exit code {row.exit_code}"
+    return f"{how}\n{row.command}"
 
 
 def _report(row: JobColumns) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from everturn.domain.errors import Gone, Limit, NotFound, Stale, WrongState
 from everturn.domain.ids import check_id
 from everturn.domain.messages import Source
+from everturn.domain.notifications import NoticeKind
 from everturn.domain.probe import Moment
 from everturn.domain.schedules import (
     RUNS,
@@ -28,6 +29,7 @@ from everturn.domain.store_values import Submission
 from everturn.domain.turns import Failure, TurnState
 from everturn.store.delivery.chats import find_chat
 from everturn.store.delivery.replies import numbers_of, owe_reply
+from everturn.store.notices import Cause, owe_notices
 from everturn.store.scripts.common import shown_session
 from everturn.store.scripts.queries.delivery import CHAT
 from everturn.store.scripts.queries.schedules import (
@@ -306,6 +308,9 @@ def _settle(tx: Tx, plan: DuePlan) -> Script[Settlement]:
     if (yield from _has_lost_session(tx, schedule)):
         times = tuple(_skip(time, _SESSION_DELETED) for time in times)
         schedule = msgspec.structs.replace(schedule, paused_at=tx.now, pause_reason=_SESSION_DELETED)
+        words = f"{schedule.settings.name}\nPaused. {_SESSION_DELETED}"
+        cause = Cause(NoticeKind.SCHEDULE, schedule.id, words=words)
+        yield from owe_notices(tx, schedule.owner, cause)  # guard: f10
     made = []
     for time in times:
         occurrence, schedule = yield from _add(tx, row, schedule, time)

@@ -9,11 +9,14 @@ from typing import NamedTuple
 from everturn.domain.delivery import OPEN, PartState
 from everturn.domain.errors import Gone, NotFound
 from everturn.domain.events import Payload, ReplySent, ReplyUnknown
+from everturn.domain.notifications import NoticeKind
 from everturn.domain.replies import ReplyDelivery, ReplyState
+from everturn.store.notices import Cause, owe_notices
 from everturn.store.scripts.common import OF_SESSION, add_events, lock_session
 from everturn.store.scripts.queries.delivery import (
     REPLIES_OF_PARTS,
     REPLIES_OF_TURNS,
+    TURN_NUMBERS_BY_ID,
     ReplyPartColumns,
 )
 from everturn.store.scripts.rows import SessionRow
@@ -68,6 +71,7 @@ def note_trouble(tx: Tx, replies: Sequence[LockedReply]) -> Script[None]:
         delivery = yield from _find(reply)
         if delivery is not None and delivery.state in (ReplyState.UNKNOWN, ReplyState.UNDELIVERED):
             yield from _tell(tx, reply, ReplyUnknown(reply.turn_id, delivery))
+            yield from _notify(tx, reply, delivery)
 
 
 def _find(reply: LockedReply) -> Script[ReplyDelivery | None]:
@@ -78,6 +82,14 @@ def _find(reply: LockedReply) -> Script[ReplyDelivery | None]:
 def _tell(tx: Tx, reply: LockedReply, event: Payload) -> Script[None]:
     yield from add_events(tx, reply.session, OF_SESSION, [event], is_activity=False)
     tx.touch(reply.session.owner, reply.turn_id)  # its owner may have to decide, or no longer
+
+
+def _notify(tx: Tx, reply: LockedReply, delivery: ReplyDelivery) -> Script[None]:
+    turn = yield from TURN_NUMBERS_BY_ID.first(reply.turn_id)
+    if turn is not None:
+        words = f"{delivery.account}\n{delivery.error}"
+        cause = Cause(NoticeKind.DELIVERY, reply.turn_id, turn.session_no, turn.turn_no, words)
+        yield from owe_notices(tx, reply.session.owner, cause)  # guard: f10
 
 
 def _delivery_of(parts: Sequence[ReplyPartColumns]) -> ReplyDelivery:

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import msgspec
 
+from everturn.delivery.signatures import ID, sign, verify
 from everturn.domain.clock import Clock
 from everturn.domain.json_types import JsonObject
-from everturn.gateway.signatures import ID, sign, verify
 from everturn.testing.platform_conformance import RETRY_AFTER_S
 
 

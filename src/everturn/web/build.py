@@ -13,6 +13,7 @@ from everturn.domain.gateway import Gateway
 from everturn.domain.ids import Ids
 from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Models
+from everturn.domain.notifications import Notifications
 from everturn.domain.runtime import Runtime
 from everturn.domain.store import Store
 from everturn.engine import Engine
@@ -37,6 +38,7 @@ from everturn.web.api.models import ModelsApi
 from everturn.web.api.needs import NeedsApi
 from everturn.web.api.openai import OpenAiApi
 from everturn.web.api.policy import PolicyApi
+from everturn.web.api.push import PushApi
 from everturn.web.api.restore import RestoreApi
 from everturn.web.api.schedules import SchedulesApi
 from everturn.web.api.server import ServerApi, ServerParts
@@ -77,6 +79,7 @@ class WebServices:
     toolbox: EverturnToolbox | None = None
     recorder: Recorder | None = None
     gateway: Gateway | None = None
+    notifications: Notifications | None = None
     timezone: str = "UTC"  # of budgets and schedules that name none
     jobs: Jobs | None = None
     clock: Clock = field(default_factory=SystemClock)
@@ -90,7 +93,14 @@ def build_web(services: WebServices, settings: WebSettings, *, more: Iterable[An
     """
     parts = _Parts(services, settings)
     server = ServerApi(
-        ServerParts(services.engine, services.store, parts.streams, parts.metrics, services.gateway),
+        ServerParts(
+            services.engine,
+            services.store,
+            parts.streams,
+            parts.metrics,
+            services.gateway,
+            services.notifications,
+        ),
         lambda: describe_table(web.table, settings.root),
         lambda: web.is_stopping,
     )
@@ -172,6 +182,8 @@ class _Parts:
         book = ScheduleBook(store.schedules, clock, services.timezone)
         yield from SchedulesApi(engine, store, book).endpoints()
         yield from BudgetsApi(engine, clock, services.timezone).endpoints()
+        if services.notifications is not None:
+            yield from PushApi(services.notifications, self._audit).endpoints()
         if services.gateway is not None:
             yield from GatewayApi(services.gateway, store.delivery, self._audit).endpoints()
         yield from NeedsApi(store, clock).endpoints()

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from everturn.delivery.signatures import ID, SIGNATURE, TIME, TOLERANCE_S, read_secret, sign
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import Chat, ChatKind, NewPart
 from everturn.domain.errors import Denied, Invalid, PlatformBusy, PlatformRefused
 from everturn.domain.platform import Deliver, Platform
-from everturn.gateway.signatures import ID, SIGNATURE, TIME, TOLERANCE_S, read_secret, sign
 from everturn.gateway.webhook import TEXT_CHARS_MAX, WebhookPlatform, WebhookSettings
 from everturn.testing.platform_conformance import PlatformConformance, Service, part_of
 from everturn.testing.ports import free_port

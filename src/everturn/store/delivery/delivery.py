@@ -9,8 +9,10 @@ from everturn.domain.gateway import AccountFigures
 from everturn.domain.store_values import RecordName
 from everturn.store.delivery import removal
 from everturn.store.delivery.chats import Chats
+from everturn.store.delivery.devices import Devices
 from everturn.store.delivery.inbox import Inbox
 from everturn.store.delivery.leases import AccountLeases
+from everturn.store.delivery.notices import Notices
 from everturn.store.delivery.outbox import Outbox
 from everturn.store.scripts.queries.delivery import ACCOUNT_FIGURES, DELIVERY_TOTALS, LEASE
 from everturn.store.scripts.script import Database, Script, Tx
@@ -23,6 +25,8 @@ class Delivery:
         self.inbox = Inbox(db, text_bytes_max=text_bytes_max)
         self.leases = AccountLeases(db)
         self.outbox = Outbox(db)
+        self.devices = Devices(db)
+        self.notices = Notices(db)
 
     async def remove_account(self, account: str, records: Sequence[RecordName]) -> None:
         await self._db.write(removal.remove_account, account, records)

@@ -50,7 +50,7 @@ def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
                 turn_id=row.turn_id,
                 state=TurnState(row.state),
                 epoch=row.epoch,
-                answer=(yield from _last_text(row)),
+                answer=(yield from last_text(row.turn_no, row.turn_id)),
                 failure=_failure.decode(row.failure) if row.failure else None,
                 asked=(yield from _find_asked_elsewhere(row)),
                 files=(yield from files_of_turns([row.turn_id])).get(row.turn_id),
@@ -69,10 +69,10 @@ def _find_asked_elsewhere(row: DueColumns) -> Script[AskedElsewhere | None]:
     return AskedElsewhere(text, row.asked_on or "")
 
 
-def _last_text(row: DueColumns) -> Script[str]:
+def last_text(turn_no: int, turn_id: str) -> Script[str]:
     """The turn's last message with text that was not abandoned."""
-    for message in reversed((yield from MESSAGES_OF_TURN.all(row.turn_no))):
-        parts = message_of(message, row.turn_id).parts if message.role == Role.ASSISTANT else ()
+    for message in reversed((yield from MESSAGES_OF_TURN.all(turn_no))):
+        parts = message_of(message, turn_id).parts if message.role == Role.ASSISTANT else ()
         text = "".join(part.text for part in parts if isinstance(part, Text) and not part.is_abandoned)
         if text.strip():
             return text

@@ -30,7 +30,7 @@ def queries(dialect: str) -> dict[str, str]:
     names: dict[str, str] = {}
     macros: dict[str, str] = {}
     own = f"queries.{dialect}.sql"
-    subjects = ("delivery", "jobs", "schedules", "budgets", "delegates")
+    subjects = ("delivery", "jobs", "schedules", "budgets", "delegates", "notifications")
     for file in ("queries.sql", *(f"queries.{subject}.sql" for subject in subjects), own):
         text = resources.files(__name__).joinpath(file).read_text(encoding="utf-8")
         for kind, name, body in _entries(text):

@@ -199,7 +199,9 @@ JOIN sessions s ON s.session_no = a.session_no
 JOIN chats c ON c.owner = a.owner AND (c.session_id = s.id
   OR EXISTS (SELECT 1 FROM delegates d WHERE d.session_id = s.id AND d.root_id = c.session_id) OR (
   EXISTS (SELECT 1 FROM occurrences r WHERE r.turn_no = a.turn_no)
-  AND EXISTS (SELECT 1 FROM outbox w WHERE w.turn_no = a.turn_no AND w.chat_no = c.chat_no AND w.key LIKE 'turn:%')))
+  AND EXISTS (SELECT 1 FROM outbox w WHERE w.turn_no = a.turn_no AND w.chat_no = c.chat_no AND w.key LIKE 'turn:%'))
+  OR EXISTS (SELECT 1 FROM outbox w WHERE w.chat_no = c.chat_no AND w.recorded_at IS NULL
+    AND (w.key = 'note:approval:' || a.id OR w.key = 'note:budget:' || a.id)))
 WHERE a.answer IS NULL AND a.topic <> 'delegate' AND s.deleted_at IS NULL AND c.account = $1
 AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.chat_no = c.chat_no AND o.key = 'ask:' || a.id)
 ORDER BY a.created_at, a.id LIMIT $2

@@ -9,6 +9,7 @@ from everturn.domain.asks import Ask, AskTopic, BudgetAnswer, Decision
 from everturn.domain.errors import Gone, Invalid, NotFound, WrongState
 from everturn.domain.probe import Moment
 from everturn.domain.turns import Turn
+from everturn.store.notices import owe_for_ask
 from everturn.store.scripts.common import EventPlace, add_events, get_turn, lock_turn, refresh
 from everturn.store.scripts.queries.turns import (
     ASK,
@@ -181,6 +182,7 @@ def wait_for_asks(tx: Tx, turn_id: str, epoch: int, number: int, waiting: Waitin
         )
         if ask.topic == AskTopic.DELEGATE:
             yield q("delegate_await", ask.text, ask.id)
+        yield from owe_for_ask(tx, session, turn, ask)  # guard: f10
     event = ev.TurnWaiting(tuple(ask.id for ask in asks), waiting.worked_ms)
     yield from add_events(tx, session, EventPlace(turn, epoch, number), [*payloads, event])
     yield q("writer_number", turn.no, epoch, number + len(payloads))

@@ -16,6 +16,7 @@ from everturn.domain.sessions import SessionKind
 from everturn.domain.turns import ACTIVE, ENDED, Completed, Failure, Recovery, Turn, TurnKind, TurnState
 from everturn.store import ledger
 from everturn.store.journal.fold import JournalFold
+from everturn.store.notices import owe_for_end
 from everturn.store.scripts.common import (
     EventPlace,
     add_change_event,
@@ -94,6 +95,7 @@ def complete(
         # They came while the worker ran and are not in its fold: the next read threads them in (C09).
         yield q("turn_late", turn.no)
     yield q("session_unread", session.no)
+    yield from owe_for_end(tx, session, turn)  # guard: f10
     if (
         owed_to.provider is not None
         and not session.session.private  # guard: b01
@@ -196,6 +198,9 @@ def end_active(
         # Shown as far as this version knows it. A newer one folds it again; until then it is not pruned.
         yield q("turn_late", turn.no)  # guard: g04
     yield from _steering_to_queue(tx, session, turn)  # guard: a16
+    if ending.state is TurnState.FAILED and ending.failure is not None:
+        yield q("session_unread", session.no)
+        yield from owe_for_end(tx, session, turn, ending.failure.message)  # guard: f10
     yield from refresh(tx, session)
     tx.probe.pass_by(Moment.END_WRITTEN, turn.id)
     tx.moments.append((Moment.END_COMMITTED, turn.id))
@@ -272,6 +277,8 @@ def end_queued(
     version = yield from bump(tx, session)
     event = _end_event(ending, Recovery.NONE, version)
     yield from add_events(tx, session, EventPlace(turn, 0, 1), [event])
+    if ending.state is TurnState.FAILED and ending.failure is not None:
+        yield from owe_for_end(tx, session, turn, ending.failure.message)
     yield from refresh(tx, session)
     return (yield from get_turn(turn.no)).turn
 

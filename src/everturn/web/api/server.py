@@ -12,6 +12,7 @@ from everturn import __version__
 from everturn.domain.errors import EverturnError
 from everturn.domain.gateway import Gateway
 from everturn.domain.json_types import JsonObject
+from everturn.domain.notifications import Notifications
 from everturn.domain.store import Store
 from everturn.domain.turns import TurnState
 from everturn.engine import Engine
@@ -64,6 +65,7 @@ class ServerParts:
     streams: Streams
     metrics: Metrics
     gateway: Gateway | None = None
+    notifications: Notifications | None = None
 
 
 class ServerApi:
@@ -192,6 +194,8 @@ class ServerApi:
         }
         if self._parts.gateway is not None:
             gauges["gateway"] = self._parts.gateway.status()
+        if self._parts.notifications is not None:
+            gauges["notifications"] = self._parts.notifications.status()
         return Raw(self._parts.metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, call: ApiCall[Nothing, Nothing]) -> Raw:
