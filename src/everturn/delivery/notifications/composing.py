@@ -23,7 +23,7 @@ from everturn.domain.notifications import (
     NoticeSettings,
     QuietHours,
 )
-from everturn.domain.redaction import redacted
+from everturn.domain.redaction import redact
 from everturn.domain.timezones import find_zone
 
 FORMAT: Final = "notice"  # of a part that holds a NoticeMessage
@@ -47,8 +47,8 @@ def compose(notice: Notice, settings: NoticeSettings) -> NoticeMessage:
     return NoticeMessage(
         tag=tag_of(notice),
         kind=notice.kind,
-        title=_shorten(redacted(title), TITLE_CHARS_MAX),
-        text=_shorten(redacted(text), TEXT_CHARS_MAX),
+        title=_shorten(redact(title), TITLE_CHARS_MAX),
+        text=_shorten(redact(text), TEXT_CHARS_MAX),
         link=_link(notice),
         session=notice.session_id or "",
         ask=notice.cause if _can_be_denied(notice) else "",

@@ -117,7 +117,7 @@ class Notifier:
     async def _wake(self) -> None:
         known = 0
         while True:
-            known = await self._store.changed(known)
+            known = await self._store.wait_for_change(known)
             self.bell.ring()
             await self._clock.sleep(WAKE_S)
 

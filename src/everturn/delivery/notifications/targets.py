@@ -26,7 +26,7 @@ from everturn.domain.notifications import (
 )
 from everturn.domain.notifications import Devices as DeviceRows
 from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
-from everturn.domain.redaction import redacted
+from everturn.domain.redaction import redact
 from everturn.domain.secrets import Secrets
 
 SECRETS_KIND: Final = "push"  # push/vapid, push/<device>
@@ -75,7 +75,7 @@ class _Devices:
             raise
         except Exception as error:  # whatever it was, the person sees why nothing arrives
             is_ended = isinstance(error, _Gone)
-            reason = redacted(str(error)) or type(error).__name__
+            reason = redact(str(error)) or type(error).__name__
             await devices.note_error(device.id, reason, is_ended=is_ended)
             raise
         await devices.note_sent(device.id)
