@@ -54,6 +54,7 @@ PARAMS: Mapping[str, Param] = {
     for param in (
         _of_ids("session", "ses", "A session's id."),
         _of_ids("job", "job", "A job's id."),
+        _of_ids("device", "dev", "The id of a device that notifications go to."),
         _of_ids("delegate", "ses", "The id of a delegate, which is that of its session."),
         _of_ids("turn", "trn", "A turn's id."),
         _of_ids("ask", "ask", "The id of an approval or a question."),
