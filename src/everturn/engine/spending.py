@@ -77,7 +77,7 @@ class Spending:
             return CallEstimate(given, most, least)
         return CallEstimate(given, most, least, to_micros(cost), to_micros(cost_min))
 
-    async def settle_usage(self, reservation: Reservation, usage: Usage) -> Settled:
+    async def measure(self, reservation: Reservation, usage: Usage) -> Settled:
         """What the call has used: as reported, else as estimated."""
         self.open = None
         spent = spent_of(usage)
@@ -127,7 +127,7 @@ async def ask_within_budget(
         raise
     if reserved is not None:
         spending.output_chars = len(text)
-        await services.store.budgets.settle(await spending.settle_usage(reserved, usage))
+        await services.store.budgets.settle(await spending.measure(reserved, usage))
     return text, usage
 
 

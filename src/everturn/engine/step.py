@@ -118,7 +118,7 @@ class ModelSteps:
         if reserved is None:
             await self._log.append(*finished)
         else:
-            used = await self._spending.settle_usage(reserved, finish.usage)
+            used = await self._spending.measure(reserved, finish.usage)
             await self._log.append_settled(self._services.store.budgets, [used], *finished)
         await self._services.probe.reach(Moment.STEP_FINISHED, self._turn.id)
 
