@@ -401,6 +401,8 @@ const english = {
   commandStop: "Stop the answer",
   commandNextAsk: "Go to the next session that needs you",
   commandTheme: (name: string) => `Appearance: ${name}`,
+  commandJobs: "Show all jobs",
+  commandBudgets: "Budgets",
   commandSettings: "Settings",
   commandMap: "Keyboard shortcuts",
   commandCopy: "Copy this session",

@@ -120,6 +120,25 @@ describe("reading jobs", () => {
     expect(jobs.all.length).toBe(1);
   });
 
+  it("looks again soon after news of a job, and later after news of other sessions", async () => {
+    vi.useFakeTimers();
+    const jobs = new Jobs(api, () => undefined);
+    jobs.lookLater();
+    await jobs.read();
+    asked = [];
+    jobs.lookLater();
+    await vi.advanceTimersByTimeAsync(5_000);
+    expect(asked.length).toBe(0);
+    jobs.look();
+    jobs.look();
+    await vi.advanceTimersByTimeAsync(500);
+    expect(asked.length).toBe(1);
+    jobs.lookLater();
+    await vi.advanceTimersByTimeAsync(8_000);
+    expect(asked.length).toBe(2);
+    vi.useRealTimers();
+  });
+
   it("has an address", () => {
     expect(readRoute("#/jobs")).toEqual({ at: "jobs" });
     expect(readRoute(writeRoute({ at: "jobs", id: "job_1" }))).toEqual({ at: "jobs", id: "job_1" });

@@ -6,6 +6,7 @@ const pageSize = 50;
 /** After news about sessions: several of them cause one reading. */
 const lookSoonMs = 400;
 const lookGapMs = 2_000;
+const elsewhereGapMs = 8_000;
 /** While jobs run: what no session tells, such as a machine that has stopped answering. */
 const lookMs = 15_000;
 
@@ -16,6 +17,7 @@ export class Jobs {
   /** There may be older ones. */
   hasMore = $state(false);
   private timer: ReturnType<typeof setTimeout> | null = null;
+  private due = 0;
   private readAt = 0;
   private readonly asked = new Set<string>();
 
@@ -39,10 +41,18 @@ export class Jobs {
   }
 
   /** Read them soon: something has happened that may be about jobs. */
-  look(): void {
-    if (this.timer || document.visibilityState !== "visible") return;
-    const wait = Math.max(lookSoonMs, this.readAt + lookGapMs - Date.now());
-    this.timer = setTimeout(() => void this.read(), wait);
+  look(gapMs = lookGapMs): void {
+    if (document.visibilityState !== "visible") return;
+    const due = Math.max(Date.now() + lookSoonMs, this.readAt + gapMs);
+    if (this.timer && this.due <= due) return;
+    if (this.timer) clearTimeout(this.timer);
+    this.due = due;
+    this.timer = setTimeout(() => void this.read(), due - Date.now());
+  }
+
+  /** Sessions that are not followed have news: one of them may have started a job, or had one end. */
+  lookLater(): void {
+    if (this.isRead) this.look(elsewhereGapMs);
   }
 
   async read(): Promise<void> {

@@ -123,7 +123,7 @@ export class Page {
   private listChanged(events: ListEvent[]): void {
     for (const row of this.sessions.hear(events)) this.notify(row);
     // Jobs start and end in sessions.
-    if (this.jobs.isRead) this.jobs.look();
+    this.jobs.lookLater();
     for (const event of events) {
       if (event.kind === "sessions.snapshot" || event.kind.startsWith("store.")) this.storeChanged(event.trouble ?? null);
       if (event.kind === "session.deleted" && event.session_id) this.sessionDeleted(event.session_id);

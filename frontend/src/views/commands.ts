@@ -53,6 +53,8 @@ export function commandsFor(page: Page): Command[] {
     { id: "side", label: words.commandSidebar, icon: "panel-left", keys: [mod, "B"], run: () => page.prefs.toggleSide() },
     { id: "panel", label: words.commandPanel, icon: "panel-right", keys: [mod, "."], slash: "timeline", run: () => page.prefs.setPanel(!page.prefs.isPanelOpen) },
     ...(opened ? [{ id: "files", label: words.commandFiles, icon: "folder" as const, slash: "files", run: () => page.prefs.setPanel(true, "files") }] : []),
+    { id: "jobs", label: words.commandJobs, icon: "activity", slash: "jobs", run: () => page.go({ at: "jobs" }) },
+    { id: "budget", label: words.commandBudgets, icon: "wallet", slash: "budget", run: () => page.go({ at: "settings", section: "budgets" }) },
     { id: "light", label: words.commandTheme(words.themeLight), icon: "sun", run: () => page.prefs.setTheme("light") },
     { id: "dark", label: words.commandTheme(words.themeDark), icon: "moon", run: () => page.prefs.setTheme("dark") },
     { id: "system", label: words.commandTheme(words.themeSystem), icon: "palette", run: () => page.prefs.setTheme("system") },
