@@ -23,7 +23,7 @@ store models tools
 memory workspace
 engine
 delivery
-jobs schedules
+jobs schedules importers
 gateway web
 config
 app

@@ -549,6 +549,32 @@ export interface components {
             /** @default  */
             link?: string;
         };
+        /**
+         * ImportOutcome
+         * @enum {unknown}
+         */
+        ImportOutcome: "deleted" | "imported" | "present" | "refused";
+        /** Imported */
+        Imported: {
+            outcome: components["schemas"]["ImportOutcome"];
+            foreign_id: string;
+            title: string;
+            /** @default null */
+            session_id?: string | null;
+            /** @default 0 */
+            turns?: number;
+            /** @default 0 */
+            messages?: number;
+            /** @default 0 */
+            files?: number;
+            /** @default [] */
+            notes?: string[];
+        };
+        /** ImportedHistory */
+        ImportedHistory: {
+            source: string;
+            items: components["schemas"]["Imported"][];
+        };
         /** IntervalRule */
         IntervalRule: {
             /** @enum {unknown} */

@@ -22,6 +22,7 @@ export type Failure = Schemas["Failure"];
 export type Usage = Schemas["Usage"];
 export type Bar = Schemas["Bar"];
 export type Turn = Schemas["Turn"];
+export type ImportedHistory = Schemas["ImportedHistory"];
 export type Session = Schemas["Session"];
 export type Hits = Schemas["Hits"];
 export type Hit = Schemas["Hit"];

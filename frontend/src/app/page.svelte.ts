@@ -1,6 +1,6 @@
 import { getContext, setContext, tick } from "svelte";
 import { Api, explain, freshKey } from "../api/client";
-import type { Hits, ListEvent, Session, Trouble } from "../api/types";
+import type { Hits, ImportedHistory, ListEvent, Session, Trouble } from "../api/types";
 import { Disk } from "../keep/disk";
 import type { LocalFile, Unsent } from "../keep/unsent";
 import { answerOf, textOf } from "../state/items";
@@ -45,9 +45,11 @@ export class Page {
   opened = $state.raw<OpenSession | null>(null);
   /** Why the server can store nothing at the moment, as it says. */
   trouble = $state.raw<Trouble | null>(null);
-  overlay = $state<"none" | "palette" | "keys" | "folder">("none");
+  overlay = $state<"none" | "palette" | "keys" | "folder" | "imported">("none");
   /** The session whose folder is being chosen; null: the one that the next message begins. */
   choosingFolderOf: Session | null = null;
+  /** What the last import of another system's conversations said. */
+  imported: ImportedHistory | null = null;
   /** The folder that the session of the next message is to work in; null: one of its own. */
   newFolder = $state<string | null>(readNewFolder());
   isDrawerOpen = $state(false);

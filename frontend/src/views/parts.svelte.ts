@@ -32,6 +32,7 @@ export class Parts {
   readonly signIn = new Part(() => import("./SignIn.svelte"));
   readonly keys = new Part(() => import("./Keys.svelte"));
   readonly folders = new Part(() => import("./FolderPicker.svelte"));
+  readonly imported = new Part(() => import("./Imported.svelte"));
   readonly moveSheet = new Part(() => import("./MoveSheet.svelte"));
   readonly panel = new Part(() => import("./Panel.svelte"));
   readonly jobs = new Part(() => import("./jobs/JobsView.svelte"));

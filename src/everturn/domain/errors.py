@@ -304,6 +304,10 @@ class BadImport(Refused):
     status = 422
 
 
+class AlreadyImported(BadImport):
+    """An earlier import brought this session in."""
+
+
 class PlatformRefused(Refused):
     """The platform will never take what was sent, for example because the chat was deleted."""
 

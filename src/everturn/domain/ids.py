@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable
 
@@ -55,6 +56,12 @@ class Ids:
             self._last_random = self._random_bits(79)
         self._last_ms = now
         return _encode((now << 80) | self._last_random)
+
+
+def derive_id(prefix: str, at_ms: int, name: str) -> str:
+    """The id that belongs to a name: the same for the same name and time, another for any other."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return f"{prefix}_{_encode((at_ms << 80) | int.from_bytes(digest[:10], 'big') >> 1)}"
 
 
 def message_id(turn_id: str, ordinal: int) -> str:

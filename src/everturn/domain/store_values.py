@@ -169,7 +169,8 @@ class ImportedSession(msgspec.Struct, frozen=True):
     """A session that comes from a document or another program.
 
     ``events``: events of newer kinds, kept in the journal. ``files``: checkpoints whose bytes are stored.
-    ``purge_at`` makes the session ephemeral: no list shows it, and it is purged by then.
+    ``purge_at`` makes the session ephemeral: no list shows it, and it is purged by then. ``is_once``: refuse
+    it with AlreadyImported if its ids are taken, instead of importing it under new ones.
     """
 
     session: Session
@@ -178,6 +179,7 @@ class ImportedSession(msgspec.Struct, frozen=True):
     events: Sequence[Event] = ()
     purge_at: int | None = None
     files: SessionCheckpoints = SessionCheckpoints()
+    is_once: bool = False
 
 
 class RecordName(NamedTuple):

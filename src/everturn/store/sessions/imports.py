@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from everturn.domain.checkpoints import SessionCheckpoints
-from everturn.domain.errors import BadImport, Invalid, InvalidId
+from everturn.domain.errors import AlreadyImported, BadImport, Invalid, InvalidId
 from everturn.domain.events import Event
 from everturn.domain.ids import check_id, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Summary
@@ -66,6 +66,8 @@ def import_session(tx: Tx, owner: str, imported: ImportedSession) -> Script[Sess
     asked = msgspec.structs.replace(asked, title=" ".join(asked.title.split()))
     turns, messages = tuple(imported.turns), tuple(imported.messages)
     renamed = yield from _import_names(tx, owner, asked, turns)
+    if renamed and imported.is_once:
+        raise AlreadyImported(f"The session {asked.id} was imported before.")
     session_id = renamed.get(asked.id, asked.id)
     session_no = yield from SESSION_INSERT.only(
         session_id,

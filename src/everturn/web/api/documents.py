@@ -12,8 +12,9 @@ from everturn.domain import errors as e
 from everturn.domain.media import RAW, describe_file, safe_name
 from everturn.domain.sessions import Hit, Session
 from everturn.domain.store import Store
-from everturn.domain.store_values import SearchOrder
+from everturn.domain.store_values import ImportedSession, SearchOrder
 from everturn.engine import Engine
+from everturn.importers import Imported, import_history, open_history, recognize
 from everturn.store.sessions import documents
 from everturn.store.sessions.documents import Document
 from everturn.web.access.errors import ScopeMissing
@@ -50,6 +51,13 @@ class Hits(msgspec.Struct, frozen=True):
 
 class ExportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["json", "md", "html", "archive"] = "json"
+
+
+class ImportedHistory(msgspec.Struct, frozen=True):
+    """What became of each conversation of another system's export."""
+
+    source: str
+    items: tuple[Imported, ...]
 
 
 class DocumentsApi:
@@ -116,6 +124,17 @@ class DocumentsApi:
                 errors=(NotJson, BadRequest, e.BadImport, e.DiskFull, e.StorageAway, ScopeMissing),
                 takes=(RAW, FORM),
             ),
+            Endpoint(
+                method="POST",
+                path="/api/sessions/import/history",
+                run=self.import_history,
+                summary="Import an export of ChatGPT, Claude, Open WebUI or LibreChat, nothing of it twice.",
+                tag="sessions",
+                scope=Scope.CHAT,
+                answer=ImportedHistory,
+                errors=(NotJson, BadRequest, e.BadImport, e.DiskFull, e.StorageAway),
+                takes=(RAW, FORM),
+            ),
         ]
 
     async def search(self, call: ApiCall[SearchQuery, Nothing]) -> Hits:
@@ -161,6 +180,23 @@ class DocumentsApi:
             finally:
                 archive.close()
         return with_tag(session)
+
+    async def import_history(self, call: ApiCall[Nothing, Nothing]) -> ImportedHistory:
+        """Each conversation is imported whole or not at all; those before an error stay."""
+        preferred = (await self._preferences.get(call.owner)).profile
+
+        def place(made: ImportedSession) -> ImportedSession:
+            session = msgspec.structs.replace(made.session, profile=preferred)
+            return msgspec.structs.replace(made, session=session)
+
+        async with self._uploads.receive(call.headers, call.receive, None) as upload:
+            source = await anyio.to_thread.run_sync(recognize, upload.path, upload.name)
+            history = await anyio.to_thread.run_sync(open_history, source, upload.path, upload.name)
+            try:
+                results = import_history(self._store, call.owner, history, describe_file, place)
+                return ImportedHistory(source, tuple([one async for one in results]))
+            finally:
+                history.close()
 
     async def _with_allowed_profile(self, call: ApiCall[Nothing, B], document: Document) -> Document:
         """The document under the preferred profile, if the caller may not choose one: a document that names
