@@ -13,6 +13,8 @@ const english = {
   showSidebar: "Show sidebar",
   closeSidebar: "Close sessions",
   needsYou: "Needs you",
+  needsCount: (count: number) => (count === 1 ? "1 thing needs you" : `${count} things need you`),
+  schedules: "Schedules",
   pinned: "Pinned",
   today: "Today",
   yesterday: "Yesterday",

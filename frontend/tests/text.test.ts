@@ -44,7 +44,7 @@ describe("a diff", () => {
 
 describe("the list", () => {
   const row = (id: string, more: Partial<Session> = {}): Session => ({ id, owner: "o", version: 1, position: 1, created_at: 0, updated_at: 0, ...more });
-  const names = { needsYou: "needs", pinned: "pinned", today: "today", yesterday: "yesterday", lastDays: "week", month: () => "month" };
+  const names = { pinned: "pinned", today: "today", yesterday: "yesterday", lastDays: "week", month: () => "month" };
 
   it("never replaces a newer row by an older one", () => {
     expect(isNewer(row("a", { position: 2 }), row("a", { position: 3 }))).toBe(false);
@@ -56,7 +56,7 @@ describe("the list", () => {
     const day = 86_400_000;
     const rows = [row("today", { updated_at: now - 1000 }), row("ask", { updated_at: now - 9 * day, asks: 1 }), row("pin", { pinned: true }), row("yesterday", { updated_at: now - day }), row("week", { updated_at: now - 5 * day }), row("old", { updated_at: now - 40 * day })];
     expect(groups(rows, now, names).map((group) => [group.label, group.rows.map((item) => item.id)])).toEqual([
-      ["needs", ["ask"]], ["pinned", ["pin"]], ["today", ["today"]], ["yesterday", ["yesterday"]], ["week", ["week"]], ["month", ["old"]],
+      ["pinned", ["pin"]], ["today", ["today"]], ["yesterday", ["yesterday"]], ["week", ["week"]], ["month", ["ask", "old"]],
     ]);
   });
   it("calls when a session ends its work or begins to wait for the user, and only then", () => {

@@ -9,11 +9,18 @@ import msgspec
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
+from everturn.domain.job_states import JobState
+from everturn.domain.jobs import JobEnding
 from everturn.domain.messages import Call, Message, Result, Role, Text
+from everturn.domain.schedules import CronRule, IntervalRule, OnceRule, WhenMissed
 from everturn.domain.sessions import NewSession, Session, SessionPatch
-from everturn.domain.store_values import ImportedSession
-from everturn.domain.turns import Turn, TurnState
-from everturn.store import open_store
+from everturn.domain.store_values import Claim, ImportedSession
+from everturn.domain.turns import Failure, Turn, TurnState
+from everturn.schedules import plan_due
+from everturn.store import Store, open_store
+from everturn.testing import FakeClock
+from tests.acting import WORKER, answer, append, complete, new_job
+from tests.scheduling import DAY_MS, make
 
 START_MS = 1_700_000_000_000
 
@@ -72,3 +79,57 @@ async def many_sessions(data_dir: Path, count: int, pinned: tuple[int, ...] = ()
         for place in pinned:
             await store.sessions.change("local", made[place], SessionPatch(pinned=True))
     return made
+
+
+async def schedules_with_a_past(data_dir: Path, end_ms: int) -> dict[str, str]:
+    """Schedules with eight days behind them until ``end_ms``, one of which has failed last, and a lost job.
+    Returns the ids by name."""
+    clock = FakeClock(end_ms - 8 * DAY_MS)
+    async with open_store(None, data_dir=data_dir, clock=clock) as store:
+        made = {
+            "Morning inbox": await make(store, clock, CronRule("0 8 * * 1-5"), name="Morning inbox"),
+            "Check the backups": await make(
+                store,
+                clock,
+                CronRule("30 6 * * *"),
+                name="Check the backups",
+                text="Are last night's backups there?",
+            ),
+            "Watch the release page": await make(
+                store,
+                clock,
+                IntervalRule(6 * 3600),
+                name="Watch the release page",
+                when_missed=WhenMissed.SKIP,
+                text="Is there a new release?",
+            ),
+            "Greenhouse sowing list": await make(
+                store,
+                clock,
+                OnceRule("2031-03-21T10:00"),
+                name="Greenhouse sowing list",
+                text="List what to sow.",
+            ),
+        }
+        while (due_at := await store.schedules.next_look()) is not None and due_at < end_ms:
+            await clock.advance((due_at - clock.now_ms()) / 1000)
+            for schedule in await store.schedules.due(limit=100):
+                await store.schedules.settle(plan_due(schedule, clock.now_ms()))
+            is_last = end_ms - clock.now_ms() < 6 * 3_600_000
+            for held in await store.turns.claim(WORKER, limit=10):
+                await clock.advance(42)
+                await _end(store, held, fails=is_last and "release" in str(held.message))
+        session = await store.sessions.create("local", NewSession(title="Map of the hills"))
+        command = "tippecanoe -o hills.mbtiles -zg --drop-densest-as-needed contours.geojson"
+        lost = await store.jobs.add("local", session.id, new_job(command=command), running_max=2)
+        detail = "The machine was restarted."
+        await store.jobs.end(lost.id, JobEnding(JobState.LOST, detail=detail, output_bytes=14_200_000))
+    return {name: schedule.id for name, schedule in made.items()} | {"job": lost.id}
+
+
+async def _end(store: Store, held: Claim, *, fails: bool) -> None:
+    if fails:
+        cause = Failure("model_timeout", "The page did not answer in 30 s.")
+        await store.turns.fail(held.turn.id, held.epoch, cause)
+    else:
+        await complete(store, held, await append(store, held, answer("Nothing new.")))

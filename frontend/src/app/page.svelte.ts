@@ -9,12 +9,14 @@ import { words } from "../words";
 import { Connection } from "./connection.svelte";
 import { Jobs } from "./jobs.svelte";
 import { ModelList } from "./models.svelte";
+import { NeedsList } from "./needs.svelte";
 import { Moves } from "./moves.svelte";
 import { OpenSession, type News } from "./open-session.svelte";
 import { Post, readNewFolder, writeNewFolder } from "./post.svelte";
 import { Prefs } from "./prefs.svelte";
 import { readRoute, takeCode, writeRoute, type Route } from "./route";
 import { Sessions } from "./sessions.svelte";
+import { showBadge } from "./badge";
 import { Toasts } from "./toasts.svelte";
 
 const openedMax = 4;
@@ -37,6 +39,7 @@ export class Page {
   readonly models: ModelList;
   readonly sessions: Sessions;
   readonly jobs: Jobs;
+  readonly needs: NeedsList;
   readonly connection: Connection;
   readonly post: Post;
   readonly moves = new Moves();
@@ -66,6 +69,7 @@ export class Page {
   /** Sessions that are followed, the one opened last at the end. */
   private readonly followed = new Map<string, OpenSession>();
   private readonly typed = { isNew: false };
+  private readonly newsListeners = new Set<(events: readonly ListEvent[]) => void>();
 
   constructor(root: string) {
     const complain = (error: unknown) => this.toasts.complain(error);
@@ -73,6 +77,7 @@ export class Page {
     this.models = new ModelList(this.api, complain);
     this.sessions = new Sessions(this.api, complain, () => this.setTitle());
     this.jobs = new Jobs(this.api, complain);
+    this.needs = new NeedsList(this.api, () => this.setTitle());
     this.post = new Post(
       this.api,
       new Disk(),
@@ -105,6 +110,7 @@ export class Page {
     void this.post.sender.restore();
     await Promise.all([this.sessions.read(), this.models.read()]);
     void this.jobs.read();
+    await this.needs.read();
   }
 
   private async catchUp(): Promise<void> {
@@ -112,10 +118,11 @@ export class Page {
     if (this.opened && this.opened.status !== "ready") void this.opened.load();
     if (!this.sessions.isRead) void this.sessions.read();
     this.jobs.look();
+    this.needs.readSoon();
   }
 
   private async readAll(): Promise<void> {
-    await Promise.all([this.sessions.read(), this.models.read()]);
+    await Promise.all([this.sessions.read(), this.models.read(), this.needs.read()]);
     await this.post.sender.retryAll();
     if (this.opened && this.opened.status !== "ready") await this.opened.load();
   }
@@ -123,6 +130,8 @@ export class Page {
   // --- the list -------------------------------------------------------------------------------
 
   private listChanged(events: ListEvent[]): void {
+    this.needs.hear(events, (id) => this.sessions.find(id));
+    for (const listener of this.newsListeners) listener(events);
     for (const row of this.sessions.hear(events)) this.notify(row);
     // Jobs start and end in sessions.
     this.jobs.lookLater();
@@ -131,6 +140,12 @@ export class Page {
       if (event.kind === "session.deleted" && event.session_id) this.sessionDeleted(event.session_id);
     }
     this.markRead();
+  }
+
+  /** Tell a view what the list's stream says. Returns how to stop it. */
+  onNews(listener: (events: readonly ListEvent[]) => void): () => void {
+    this.newsListeners.add(listener);
+    return () => void this.newsListeners.delete(listener);
   }
 
   private storeChanged(trouble: Trouble | null): void {
@@ -171,6 +186,11 @@ export class Page {
     };
   }
 
+  /** A session is shown, or a new one: its keys hold. */
+  get isInSession(): boolean {
+    return this.route.at === "session" || this.route.at === "new";
+  }
+
   /** The row of the session that is shown. */
   get session(): Session | null {
     return this.route.at === "session" ? this.sessions.find(this.route.id) : null;
@@ -196,9 +216,13 @@ export class Page {
   }
 
   private setTitle(): void {
-    const name = this.route.at === "settings" ? words.settings : this.route.at === "jobs" ? words.jobs : (this.session && titleOf(this.session)) || words.appName;
-    const waiting = this.sessions.rows.filter((row) => needsYou(row) || row.is_unread).length;
+    const places: Partial<Record<Route["at"], string>> = { settings: words.settings, jobs: words.jobs, needs: words.needsYou, schedules: words.schedules };
+    const name = places[this.route.at] ?? ((this.session && titleOf(this.session)) || words.appName);
+    const { count } = this.needs;
+    // Where nothing needs the user the title says how many answers are new.
+    const waiting = count || this.sessions.rows.filter((row) => row.is_unread).length;
     document.title = waiting ? `(${waiting}) ${name}` : name;
+    showBadge(count);
   }
 
   // --- places ---------------------------------------------------------------------------------

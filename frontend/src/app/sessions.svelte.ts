@@ -130,7 +130,7 @@ export class Sessions {
     if (!waiting) return;
     try {
       const { items } = await this.api.get<Asks>("api/approvals");
-      this.topics = new Map(items.map((ask) => [ask.session_id, ask.topic]));
+      this.topics = new Map(items.map((ask) => [ask.root_session ?? ask.session_id, ask.topic]));
     } catch (error) {
       // The mark then says "Approve" for every kind; the session itself tells them apart.
       if (!(error instanceof Error)) throw error;

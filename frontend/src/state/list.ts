@@ -60,7 +60,6 @@ export interface Group {
 }
 
 export interface GroupWords {
-  needsYou: string;
   pinned: string;
   today: string;
   yesterday: string;
@@ -87,7 +86,7 @@ export function calling(before: SessionList, after: SessionList): Session[] {
   });
 }
 
-/** Group rows for the sidebar: those that need the user, pinned ones, then by day. */
+/** Group rows for the sidebar: pinned ones, then by day. */
 export function groups(rows: Session[], now: number, words: GroupWords): Group[] {
   const day = new Date(now);
   day.setHours(0, 0, 0, 0);
@@ -101,10 +100,9 @@ export function groups(rows: Session[], now: number, words: GroupWords): Group[]
     else out.set(key, { key, label, rows: [row] });
   };
   const sorted = [...rows].sort((left, right) => right.updated_at - left.updated_at || (left.id < right.id ? 1 : -1));
-  for (const row of sorted) if (needsYou(row)) add("needs", words.needsYou, row);
-  for (const row of sorted) if (!needsYou(row) && row.pinned) add("pinned", words.pinned, row);
+  for (const row of sorted) if (row.pinned) add("pinned", words.pinned, row);
   for (const row of sorted) {
-    if (needsYou(row) || row.pinned) continue;
+    if (row.pinned) continue;
     if (row.updated_at >= today) add("today", words.today, row);
     else if (row.updated_at >= yesterday) add("yesterday", words.yesterday, row);
     else if (row.updated_at >= week) add("week", words.lastDays, row);

@@ -7,11 +7,14 @@ import arrowLeft from "lucide-static/icons/arrow-left.svg?raw";
 import arrowUp from "lucide-static/icons/arrow-up.svg?raw";
 import atSign from "lucide-static/icons/at-sign.svg?raw";
 import brain from "lucide-static/icons/brain.svg?raw";
+import bell from "lucide-static/icons/bell.svg?raw";
+import calendarClock from "lucide-static/icons/calendar-clock.svg?raw";
 import check from "lucide-static/icons/check.svg?raw";
 import chevronDown from "lucide-static/icons/chevron-down.svg?raw";
 import chevronLeft from "lucide-static/icons/chevron-left.svg?raw";
 import chevronRight from "lucide-static/icons/chevron-right.svg?raw";
 import circleAlert from "lucide-static/icons/circle-alert.svg?raw";
+import circlePause from "lucide-static/icons/circle-pause.svg?raw";
 import circleHelp from "lucide-static/icons/circle-help.svg?raw";
 import clock from "lucide-static/icons/clock.svg?raw";
 import command from "lucide-static/icons/command.svg?raw";
@@ -32,6 +35,7 @@ import globe from "lucide-static/icons/globe.svg?raw";
 import gripVertical from "lucide-static/icons/grip-vertical.svg?raw";
 import hash from "lucide-static/icons/hash.svg?raw";
 import history from "lucide-static/icons/history.svg?raw";
+import inbox from "lucide-static/icons/inbox.svg?raw";
 import image from "lucide-static/icons/image.svg?raw";
 import key from "lucide-static/icons/key.svg?raw";
 import layers from "lucide-static/icons/layers.svg?raw";
@@ -61,6 +65,7 @@ import shield from "lucide-static/icons/shield.svg?raw";
 import sparkles from "lucide-static/icons/sparkles.svg?raw";
 import split from "lucide-static/icons/split.svg?raw";
 import wallet from "lucide-static/icons/wallet.svg?raw";
+import skipForward from "lucide-static/icons/skip-forward.svg?raw";
 import square from "lucide-static/icons/square.svg?raw";
 import squarePen from "lucide-static/icons/square-pen.svg?raw";
 import sun from "lucide-static/icons/sun.svg?raw";
@@ -85,12 +90,15 @@ const files = {
   "arrow-up": arrowUp,
   "at-sign": atSign,
   "brain": brain,
+  "bell": bell,
+  "calendar-clock": calendarClock,
   "check": check,
   "chevron-down": chevronDown,
   "chevron-left": chevronLeft,
   "chevron-right": chevronRight,
   "circle-alert": circleAlert,
   "circle-help": circleHelp,
+  "circle-pause": circlePause,
   "clock": clock,
   "command": command,
   "copy": copy,
@@ -111,6 +119,7 @@ const files = {
   "hash": hash,
   "history": history,
   "image": image,
+  "inbox": inbox,
   "key": key,
   "layers": layers,
   "list-checks": listChecks,
@@ -139,6 +148,7 @@ const files = {
   "sparkles": sparkles,
   "split": split,
   "wallet": wallet,
+  "skip-forward": skipForward,
   "square": square,
   "square-pen": squarePen,
   "sun": sun,

@@ -37,6 +37,7 @@ export class Parts {
   readonly panel = new Part(() => import("./Panel.svelte"));
   readonly jobs = new Part(() => import("./jobs/JobsView.svelte"));
   readonly jobLine = new Part(() => import("./jobs/JobLine.svelte"));
+  readonly needs = new Part(() => import("./needs/Needs.svelte"));
   readonly settings = new Part(() => import("./settings/Settings.svelte"));
 
   /** Load every part before it is wanted: the server may be away by then. */
