@@ -29,6 +29,8 @@ export const channelWords = {
   menu: (name: string) => `Menu of ${name}`,
   turnOn: "Turn on",
   turnOff: "Turn off",
+  showProgress: "Show progress in the chat",
+  hideProgress: "Don't show progress in the chat",
   replaceSecret: (name: string) => `Replace ${name}`,
   enterSecret: (name: string) => `Enter ${name}`,
   secretNames: { token: "token", password: "password", secret: "secret" } as Record<string, string>,

@@ -178,6 +178,8 @@ const english = {
   allowedFor: (label: string) => `first allowed for ${label}`,
   youAllowed: "You allowed",
   youDenied: "You denied",
+  youAllowedIn: (platform: string) => `You allowed in ${platform}`,
+  youDeniedIn: (platform: string) => `You denied in ${platform}`,
   youChanged: "You changed",
   approvalTimedOut: "Approval timed out",
   youAnswered: "You answered",

@@ -16,7 +16,7 @@ from everturn.delivery.signatures import sign
 from everturn.domain.clock import SystemClock
 from everturn.testing.webhook_service import WebhookService
 from tests.acceptance.looking import serious
-from tests.acceptance.paging import PAGE, House, open_house, say
+from tests.acceptance.paging import PAGE, House, Tool, open_house, say
 from tests.telegram_api import TOKEN, TelegramService
 from tests.waiting import until
 
@@ -116,6 +116,7 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
         )
         async with open_house(data_dir) as house:
             house.provider.on("ran?", ["It ran at 02:00."])
+            house.provider.on("Unlock", [Tool("terminal", {"command": "$TOOL unlock"})], ["It is open."])
             await house.api("GET", "api/gateway/platforms/telegram", timeout=300)  # loads its library
             page = await house.open()
             await page.goto(f"{house.url}#/settings/channels")
@@ -167,6 +168,16 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
             await expect(page.locator(".you").last).to_contain_text("Saved")
             await until("the chat has it", lambda: any("Was it long?" in said for said in telegram.read()))
             await expect(page.locator(".tfoot").last).to_contain_text("Delivered to Telegram")
+
+            # An approval is asked for in both, and answered in the chat.
+            await say(page, "Unlock it.")
+            await expect(page.locator(".card.wait")).to_be_visible()
+            await until("the chat is asked", telegram.labels)
+            telegram.people_press("Allow once")
+            await expect(page.locator(".card.wait")).to_have_count(0)
+            await expect(page.locator(".step", has_text="You allowed in Telegram")).to_be_visible()
+            await until("the chat has it", lambda: any("It is open." in said for said in telegram.read()))
+            assert any(said.startswith("Allowed in Telegram at") for said in telegram.read())
             await page.get_by_label("Settings").click()
             await page.get_by_role("link", name="Channels").click()
             await page.get_by_label("Remove Ada Lovelace").click()

@@ -61,7 +61,16 @@ export class Channels {
   }
 
   async setEnabled(account: Account, enabled: boolean): Promise<void> {
-    await this.api.patch(this.path(account), { body: { enabled } });
+    await this.change(account, { enabled });
+  }
+
+  /** Whether the chat shows what a turn does while it runs. */
+  async setLive(account: Account, live: boolean): Promise<void> {
+    await this.change(account, { live });
+  }
+
+  private async change(account: Account, body: Record<string, boolean>): Promise<void> {
+    await this.api.patch(this.path(account), { body });
     await this.read();
   }
 

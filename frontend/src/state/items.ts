@@ -91,6 +91,8 @@ export interface DecisionItem {
   isAllowed: boolean;
   isChanged: boolean;
   decision: string;
+  /** The platform in whose chat it was decided; empty: on the page, or it is not known any more. */
+  platform: string;
   at: number;
 }
 export interface QuestionItem {

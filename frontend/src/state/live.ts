@@ -302,6 +302,7 @@ function approvalResolved(turn: TurnView, payload: Of<"approval.resolved">, at: 
         isAllowed: payload.decision !== "deny" && payload.decision !== "expired",
         isChanged: item.wished !== null,
         decision: payload.decision,
+        platform: payload.by.startsWith("chat:") ? payload.by.slice("chat:".length) : "",
         at,
       });
       const ask = item.ask ? { ...item.ask, answer: payload.decision } : null;

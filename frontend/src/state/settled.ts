@@ -283,6 +283,7 @@ class Threader {
       isAllowed: decision !== "deny" && decision !== "expired",
       isChanged,
       decision,
+      platform: "",
       at: bar.end_at ?? bar.start_at,
     });
   }

@@ -54,13 +54,18 @@ async def test_an_account_is_added_changed_and_removed(store: Store, data_dir: P
         assert SecretsFile(data_dir).names() == ("gateway/bot/token",)
         again = await web.http.post("/api/gateway", json=NEW)
         assert (again.status_code, again.json()["code"]) == (409, "wrong_state")
-        change: dict[str, object] = {"allow": ["ada", "ben"], "enabled": False, "options": {"region": "us"}}
+        change: dict[str, object] = {
+            "allow": ["ada", "ben"],
+            "enabled": False,
+            "live": True,
+            "options": {"region": "us"},
+        }
         refused = await web.http.patch("/api/gateway/bot", json=change)
         assert (refused.status_code, refused.json()["key"]) == (422, "region")
         change["secrets"] = {"token": "token-two"}
         changed = (await web.http.patch("/api/gateway/bot", json=change)).json()
         assert changed["settings"]["options"] == {"region": "us"}
-        assert changed["health"]["state"] == "off"
+        assert (changed["health"]["state"], changed["settings"]["live"]) == ("off", True)
         names = [one["name"] for one in (await web.http.get("/api/gateway")).json()["accounts"]]
         assert names == ["bot", "main"]
         assert (await web.http.delete("/api/gateway/bot")).status_code == 204
@@ -68,7 +73,7 @@ async def test_an_account_is_added_changed_and_removed(store: Store, data_dir: P
         assert SecretsFile(data_dir).names() == ()
     assert audit_of(data_dir) == [
         ("gateway.added", "bot (fake)"),
-        ("gateway.changed", "bot: enabled, allow, options, secret token"),
+        ("gateway.changed", "bot: enabled, live, allow, options, secret token"),
         ("gateway.removed", "bot"),
     ]
 

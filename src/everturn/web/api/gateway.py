@@ -73,6 +73,7 @@ class ChangeAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: _ProfileName | UnsetType = UNSET
     when_busy: WhenBusy | UnsetType = UNSET
     when_unknown: Literal["repeat", "hold"] | UnsetType = UNSET
+    live: bool | UnsetType = UNSET
     allow: _SenderIds | UnsetType = UNSET
     members: _SenderIds | UnsetType = UNSET
     guests: bool | UnsetType = UNSET
