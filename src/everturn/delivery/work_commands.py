@@ -36,7 +36,7 @@ _HOW_BUDGET = (
 
 
 async def run_jobs(context: AccountContext, received: Received, rest: str) -> str:
-    """List what runs in the background, in all sessions of the chat's owner, or stop one of it."""
+    """List the background jobs of all sessions of the chat's owner, or stop one."""
     owner, store = received.chat.owner, context.services.store
     found = await store.jobs.list(owner, limit=_LOOKED_AT_MAX)
     word, _, code = rest.partition(" ")
@@ -83,7 +83,7 @@ def _duration(seconds: int) -> str:
 
 
 async def run_budget(context: AccountContext, received: Received, rest: str) -> str:
-    """Show what may be spent and what was, or set how much it may be."""
+    """Show what may be spent and what was, or set a budget."""
     owner, services = received.chat.owner, context.services
     if not rest:
         found = await services.store.budgets.list(owner)
@@ -102,14 +102,14 @@ async def run_budget(context: AccountContext, received: Received, rest: str) -> 
     before = next(
         (one for one in await services.store.budgets.list(owner) if one.limit.key == limit.key), None
     )
-    if before is not None:  # its days and months stay those of its own time zone
+    if before is not None:  # keep its time zone
         limit = BudgetLimit(limit.key, limit.amount, before.limit.timezone)
     budget = await services.engine.put_budget(owner, limit)
     return _budget_line(budget, context.clock.now_ms())
 
 
 def _amount(word: str) -> float | None:
-    """The number that a person typed. Not what Python also reads, such as "inf" and "1_000"."""
+    """The number that a person typed. Python would also accept "inf" and "1_000"."""
     is_number = word.isascii() and word.replace(".", "", 1).isdigit() and len(word) <= 20
     return float(word) if is_number else None
 

@@ -125,7 +125,7 @@ class BoundAgent:
         )
         self._cache.refresh(self._entry, self._session.id, versions, history=history, given=self._given)
 
-    def missed_cache(self, model: Model, usage: Usage) -> bool:
+    def record_call(self, model: Model, usage: Usage) -> bool:
         """Record a model call; True if the provider should have had its prefix in its cache."""
         return self._cache.note_sent(
             self._entry,

@@ -113,7 +113,7 @@ class ModelSteps:
         calls = tuple(self._with_unique_id(call, step) for call in finish.calls)
         finished = (
             ev.StepFinished(step, finish.reason, calls, finish.reasoning),
-            ev.StepUsage(step, model.name, finish.usage, self._agent.missed_cache(model, finish.usage)),
+            ev.StepUsage(step, model.name, finish.usage, self._agent.record_call(model, finish.usage)),
         )
         if reserved is None:
             await self._log.append(*finished)

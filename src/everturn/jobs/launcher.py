@@ -37,7 +37,7 @@ async def launch(sandbox: Sandbox, folder: JobFolder, lock: int, command: JobCom
 
     The shim inherits ``lock``. If the server dies before, the lock is free, and the job has never run.
     """
-    async with sandbox.detached(
+    async with sandbox.prepare_detached(
         command.argv, command.view, mark=command.mark, is_sandboxed=command.is_sandboxed
     ) as ready:
         own = (lock, *(ready.block or ()))

@@ -104,11 +104,6 @@ def unique_calls(calls: Sequence[Call], request: ModelRequest, salt: str) -> tup
     return tuple(unique)
 
 
-def join_text(parts: Iterable[str | Image]) -> str:
-    """The text parts of a user's message, joined."""
-    return "\n\n".join(part for part in parts if isinstance(part, str))
-
-
 def _results(message: Message) -> Iterable[Result]:
     if message.role is not Role.TOOL:
         return ()

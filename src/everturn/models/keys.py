@@ -63,11 +63,6 @@ class Keys:
             return ENVIRONMENT
         return self._secrets.state.place if f"{_KEYS}/{provider}" in self._secrets.names() else None
 
-    def list_stored(self) -> tuple[str, ...]:
-        """The providers that have a stored key."""
-        names = (name.partition("/") for name in self._secrets.names())
-        return tuple(own for kind, _, own in names if kind == _KEYS)
-
     def servers(self) -> dict[str, str]:
         """The addresses of connected servers, by provider."""
         return {name: address.reveal() for name, address in self._secrets.find(_SERVERS).items()}

@@ -1,6 +1,6 @@
 """The command ``/schedule`` of a chat: list, pause, continue and run schedules, and make one from a sentence.
 
-A command may run again after a crash, before its row is settled: each of them then says the same again.
+A command may run again after a crash, before its row is settled: it then gives the same answer again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CommandEngine(Protocol):
 
 
 class _Draft(msgspec.Struct, frozen=True):
-    """What a sentence was read as, until the person says yes. ``taken_by``: the message that did."""
+    """How a sentence was read, until the person confirms it. ``taken_by``: the message that confirmed it."""
 
     name: str
     text: str
@@ -65,7 +65,7 @@ class ScheduleCommand:
         }
 
     async def __call__(self, received: Received, rest: str) -> str:
-        """What to answer; nothing is made before the person has seen how it was understood and said yes."""
+        """The answer. No schedule is made before the person has seen how it was read, and confirmed it."""
         word, _, code = rest.partition(" ")
         if not rest:
             return await self._list(received.chat.owner)

@@ -34,7 +34,7 @@ class Arguments:
         parameters = list(inspect.signature(function).parameters.values())[skip:]
         fields: list[Json] = []
         for parameter in parameters:
-            hint = _described_hint(hints[parameter.name])
+            hint = _with_description(hints[parameter.name])
             if parameter.default is inspect.Parameter.empty:
                 fields.append((parameter.name, hint))
             else:
@@ -154,7 +154,7 @@ def failure(text: str, display: Json = None) -> ToolResult:
     return ToolResult(text=text, outcome=Outcome.ERROR, display=display)
 
 
-def _described_hint(hint: TypeForm) -> TypeForm:
+def _with_description(hint: TypeForm) -> TypeForm:
     """``Annotated[int, "words"]`` as msgspec wants it; a ``msgspec.Meta`` beside it is kept."""
     if not hasattr(hint, "__metadata__"):
         return hint

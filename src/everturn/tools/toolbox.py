@@ -180,7 +180,7 @@ class EverturnToolbox:
     async def list_untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
         """What the MCP servers of the profile say, as far as the user has not decided on it."""
         await self._check_sign_in(profile)
-        return await self._mcp.untrusted(owner, session_id, profile)
+        return await self._mcp.list_untrusted(owner, session_id, profile)
 
     async def decide_untrusted(
         self, owner: str, session_id: str, name: str, digest: str, *, use: bool

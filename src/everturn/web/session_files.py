@@ -61,7 +61,7 @@ class SessionFiles:
         return FilesAt(TreeView(self.versions, tree), is_project)
 
     async def tree(self, owner: str, session_id: str, at: str) -> str:
-        """The tree at ``at``. For ``now`` the folder is looked at, and what changed in it is stored."""
+        """The tree at ``at``. For ``now`` the folder is scanned, and what changed in it is stored."""
         point = parse_at(at)
         if point is not None:
             return await self._store.checkpoints.tree_at(owner, session_id, point)
@@ -74,7 +74,7 @@ class SessionFiles:
         return (await self._recorder.look(session, await self._folder(session))).tree
 
     async def checkpoints(self, owner: str, session_id: str) -> AsyncGenerator[Checkpoint, None]:
-        """All of a session, newest first."""
+        """All checkpoints of a session, newest first."""
         before = None
         while page := await self._store.checkpoints.of_session(owner, session_id, before=before):
             for made in page:
@@ -86,7 +86,7 @@ class SessionFiles:
     ) -> tuple[str, Checkpoint | None]:
         """Save a file over the one with this tag, or a new one (None); the path and the checkpoint with it.
 
-        Raises StaleFile, WrongState, and as ``check_profile`` and ``save_file``.
+        Raises StaleFile, WrongState, and what ``check_profile`` and ``save_file`` raise.
         """
         session = await self._engine.session(owner, session_id)
         copy = await self._store.working_copies.get(owner, session_id)
@@ -121,7 +121,7 @@ class SessionFiles:
             )
 
     def _is_here(self, session: Session, copy: WorkingCopy) -> bool:
-        """True if this machine has the folder as it is now. The others know the last checkpoint."""
+        """True if this machine has the present folder. Others only know its last checkpoint."""
         return self._store.machine.is_same(copy.machine if session.project is None else session.machine)
 
     async def _folder(self, session: Session) -> Path:

@@ -1,4 +1,4 @@
-"""Reads many small blobs at once: those that are together in a pack cost one read and one thread."""
+"""Reads many small blobs at once: neighbours in a pack cost one read and one thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from everturn.store.scripts.script import Database, Script, Tx, encode_list
 
 _HASHES_AT_ONCE: Final = 1_000
 _SPAN_BYTES: Final = 4 * CHUNK_BYTES
-_GAP_BYTES: Final = 64 << 10  # of other blobs between two that are wanted: reading on is cheaper than a read
+_GAP_BYTES: Final = 64 << 10  # of unwanted bytes between two blobs: reading them is cheaper than another read
 
 
 class _Span(msgspec.Struct):

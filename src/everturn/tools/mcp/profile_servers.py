@@ -38,10 +38,10 @@ class ProfileServers:
         """The same as far as they are known; no server is started to be asked."""
         tools: list[McpTool] = []
         for name in profile.mcp:
-            tools += await self._trust.known(owner, self._profiles.servers[name])
+            tools += await self._trust.list_known(owner, self._profiles.servers[name])
         return tools
 
-    async def untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
+    async def list_untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
         """What the profile's servers say, as far as the user has not decided on it."""
         workspace = self._workspaces.of_session(session_id)
         found: list[Untrusted] = []
@@ -74,7 +74,7 @@ class ProfileServers:
 
     async def _state(self, owner: str, name: str) -> ServerState:
         server = self._profiles.servers[name]
-        tools = await self._trust.known(owner, server)
+        tools = await self._trust.list_known(owner, server)
         new = [tool for tool in tools if not tool.is_trusted]
         return msgspec.structs.replace(
             self.servers.state_of(server),

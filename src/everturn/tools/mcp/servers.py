@@ -95,7 +95,7 @@ class McpServers:
         A server that does not start has none; why is in ``state_of``. One that has just failed is not started
         again at once, see ``start_again``.
         """
-        stored = await self.stored(owner, server)
+        stored = await self.read_stored(owner, server)
         if stored is not None:
             return stored
         failed_at = self._failed_at.get(_config_digest(server))
@@ -243,7 +243,7 @@ class McpServers:
             is_brief=is_project and server.write_project,
         )
 
-    async def stored(self, owner: str, server: McpServer) -> list[Definition] | None:
+    async def read_stored(self, owner: str, server: McpServer) -> list[Definition] | None:
         found = await self._records.get(owner, DEFINITIONS, server.name)
         if found is None or found["config"] != _config_digest(server):
             return None

@@ -34,9 +34,9 @@ class McpTrust:
         definitions = await self._servers.definitions(owner, server, workspace)
         return await self._mark_trusted(owner, server, definitions)
 
-    async def known(self, owner: str, server: McpServer) -> list[McpTool]:
+    async def list_known(self, owner: str, server: McpServer) -> list[McpTool]:
         """The same from what the server said earlier; starts nothing."""
-        return await self._mark_trusted(owner, server, await self._servers.stored(owner, server) or [])
+        return await self._mark_trusted(owner, server, await self._servers.read_stored(owner, server) or [])
 
     async def _mark_trusted(
         self, owner: str, server: McpServer, definitions: Sequence[Definition]

@@ -64,7 +64,7 @@ class Child:
     def is_sandboxed(self) -> bool:
         return self._namespace is not None
 
-    async def used(self, limits: ProcessLimits) -> ResourceUsage:
+    async def measure(self, limits: ProcessLimits) -> ResourceUsage:
         """What it and its descendants use now. Zero outside a sandbox, where they cannot be found."""
         if self._namespace is None:
             return ResourceUsage()

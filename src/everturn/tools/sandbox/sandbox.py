@@ -173,14 +173,14 @@ class Sandbox:
                 process, first=first, workspace=view.workspace, guard=plan.guard, sockets=plan.sockets
             )
             if first is not None:
-                await self._bound(child, first[0], view.limits)
+                await self._set_limits(child, first[0], view.limits)
             return child
         finally:
             os.close(hold)
             os.close(info)
 
     @asynccontextmanager
-    async def detached(
+    async def prepare_detached(
         self, argv: Sequence[str], view: SandboxView, *, mark: str, is_sandboxed: bool = True
     ) -> AsyncIterator[DetachedCommand]:
         """What another process needs to start this command as ``spawn`` would.
@@ -273,7 +273,7 @@ class Sandbox:
             del self._projects[next(iter(self._projects))]
         return known
 
-    async def _bound(self, child: Child, pid: int, limits: ProcessLimits) -> None:
+    async def _set_limits(self, child: Child, pid: int, limits: ProcessLimits) -> None:
         """Set the limits on a sandbox's first process, before it starts."""
         try:
             if self._groups:
@@ -340,7 +340,7 @@ class Sandbox:
             return {}
         mounts: dict[Path, int] = {}
         with ExitStack() as own:
-            for path in dict.fromkeys(self._shown(view)):
+            for path in dict.fromkeys(self._shown_paths(view)):
                 try:
                     mounts[path] = self._ids.mount(path)
                 except OSError as error:
@@ -350,7 +350,7 @@ class Sandbox:
             stack.push(own.pop_all())
         return mounts
 
-    def _shown(self, view: SandboxView) -> tuple[Path, ...]:
+    def _shown_paths(self, view: SandboxView) -> tuple[Path, ...]:
         gate = (view.gate, *forwarding_files()) if view.gate and view.is_gated else ()
         return (*account_files(self.home), *view.read, *view.write, view.workspace, *gate)
 

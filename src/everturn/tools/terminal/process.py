@@ -91,7 +91,7 @@ async def until_breach(child: Child, limits: ProcessLimits) -> str:
     """Wait until the sandbox has passed a limit; return which, in words. Never returns outside a sandbox."""
     while True:
         await _next_look(child, limits)
-        breach = limits.breach(await child.used(limits))
+        breach = limits.breach(await child.measure(limits))
         if breach:
             return breach
         made = child.guard.forbidden_change() if child.guard else ""

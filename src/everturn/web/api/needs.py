@@ -18,7 +18,7 @@ from everturn.web.api.jobs import ShownJob, show_job
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 RECORD_KIND: Final = "dismissed"  # by the id of what was dismissed: since when it needed attention
-_LIMIT = 50  # of each kind: a person looks at no more
+_LIMIT = 50  # of each kind
 _LOST_AGE_MAX_MS = 30 * 24 * 3_600_000
 _NeedId = Annotated[str, Meta(pattern=r"^(ask|job|occ|sch)_[0-9a-hjkmnp-tv-z]{26}$")]
 

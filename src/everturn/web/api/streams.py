@@ -77,7 +77,7 @@ class StreamsApi:
             Endpoint(
                 method="GET",
                 path="/api/events",
-                run=self.shared,
+                run=self.follow_several,
                 summary="The session list's news and the events of some sessions, on one connection.",
                 tag="streams",
                 query=SharedQuery,
@@ -129,7 +129,7 @@ class StreamsApi:
 
     # --- one connection for everything ---------------------------------------------------------------
 
-    async def shared(self, call: ApiCall[SharedQuery, Nothing]) -> EventStream:
+    async def follow_several(self, call: ApiCall[SharedQuery, Nothing]) -> EventStream:
         wanted = [check_id(item, "ses") for item in call.query.sessions.split(",") if item]
         wanted = list(dict.fromkeys(wanted))
         if len(wanted) > self._sessions_max:
