@@ -1,7 +1,7 @@
 """Notifications: what reaches a person while the page is closed, and the devices that it goes to (F10).
 
-A notification is a row of the outbox, written by the transaction that caused it. It is looked at before it is
-sent: if its cause is gone by then, it is dropped; if it was sent, it is replaced.
+A notification is a row of the outbox, written by the transaction that caused it. It is checked before it is
+sent: if its cause is gone by then, it is dropped; if it was sent already, it is replaced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NoticeKind(Words):
     """What a notification is about; a person chooses them for each device."""
 
     APPROVAL = "approval"  # approvals, questions, calls in doubt: a turn waits for an answer
-    ANSWER = "answer"  # a turn that took long has ended, and nobody has read it
+    ANSWER = "answer"  # a long turn has ended, and its answer is unread
     JOB = "job"
     SCHEDULE = "schedule"  # a run failed, or the schedule was paused
     BUDGET = "budget"
@@ -53,7 +53,7 @@ class DeviceKind(Words):
 
 
 class NoticeState(StrEnum):
-    DUE = "due"  # not looked at yet
+    DUE = "due"  # not checked yet
     SHOWN = "shown"  # recorded for sending; its cause is still there
     DROPPED = "dropped"  # its cause was gone before it was sent
     WITHDRAWN = "withdrawn"  # its cause is gone; the device was told where it can be
@@ -101,8 +101,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """A notification whose time has come. ``cause``: the id of what it is about. ``session_id``: where it is
-    looked at. ``words``: what the transaction that caused it had to say."""
+    """A notification whose time has come. ``cause``: the id of what it is about. ``session_id``: where it
+    can be seen. ``words``: what the transaction that caused it had to say."""
 
     id: str
     outbox_id: str
@@ -188,7 +188,7 @@ class Notices(Protocol):
         ...
 
     async def due(self, *, limit: int) -> Sequence[Notice]:
-        """Notifications that are to be looked at now, oldest first."""
+        """Notifications that are due now, oldest first."""
         ...
 
     async def record(self, notice: Notice, part: NewPart | None) -> NoticeState | None:
@@ -199,7 +199,7 @@ class Notices(Protocol):
     async def postpone(self, notice: Notice, until_ms: int) -> None: ...
 
     async def over(self, *, limit: int) -> Sequence[Notice]:
-        """Those that were recorded and whose cause is gone."""
+        """Recorded notifications whose cause is gone."""
         ...
 
     async def withdraw(self, notice: Notice, part: NewPart | None) -> NoticeState | None:
@@ -207,7 +207,7 @@ class Notices(Protocol):
         ...
 
     async def prune(self, before_ms: int) -> int:
-        """Delete some that are older; how many, until it is 0."""
+        """Delete a batch of older ones; return how many, until it is 0."""
         ...
 
     async def state(self, notice_id: str) -> NoticeState | None: ...

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 from msgspec import Meta
 
-from everturn.delivery.posting import Answer, Poster, read_url
+from everturn.delivery.poster import Answer, Poster, read_url
 from everturn.delivery.settings import PrivateAddresses
 from everturn.delivery.signatures import read_secret, sign, verify
 from everturn.domain.clock import Clock

@@ -18,7 +18,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from everturn.delivery.posting import split_address
+from everturn.delivery.poster import split_address
 from everturn.tools.web.fetch import is_public
 
 MISSING: Final = "Other services need the extra 'notify': pip install 'everturn[notify]'."
@@ -29,7 +29,7 @@ _OUTPUT_BYTES_MAX: Final = 10_000
 
 
 class Order(msgspec.Struct, frozen=True):
-    """``url``: of Apprise. ``is_check``: say only whether the address can be used."""
+    """``url``: of Apprise. ``is_check``: only check whether the address can be used."""
 
     url: str
     title: str
@@ -82,8 +82,8 @@ class _Blocked(OSError):
 
 
 def guard(private: tuple[str, ...]) -> list[str]:
-    """From now on this process connects only to addresses that are public or in the list, and starts nothing;
-    there is no way back. Returns where it was held back, which grows."""
+    """From now on this process connects only to addresses that are public or in the list, and starts no
+    programs; this cannot be undone. Returns the list of refusals, which grows."""
     allowed = frozenset(map(split_address, private))
     blocked: list[str] = []
 

@@ -1,4 +1,5 @@
-"""Looks at what the store owes: makes messages of it, and takes them back when their cause is gone (F10).
+"""Turns the notifications that the store owes into messages, and takes these back when their cause is gone
+(F10).
 
 Every server has one. The store lets only one of them settle a notification.
 """
@@ -11,7 +12,7 @@ import anyio
 import msgspec
 
 from everturn.delivery.bell import Bell
-from everturn.delivery.notifications.composing import compose, compose_gone, part_of, quiet_until
+from everturn.delivery.notifications.messages import compose, compose_gone, part_of, quiet_until
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Retry
 from everturn.domain.notifications import (
@@ -29,7 +30,7 @@ RECORD_KIND = "notifications"
 RECORD_NAME = "settings"
 BATCH_MAX = 50
 POLL_S = 1.0
-WAKE_S = 0.1  # the least time between two looks because a session changed
+WAKE_S = 0.1  # the least time between two checks because a session changed
 PRUNE_S = 3600.0
 CHAT_WAIT_MS = 60_000  # for a chat's account to ask there itself, with buttons
 CHAT_LOOK_MS = 5_000
@@ -48,7 +49,7 @@ class Notifier:
         self.bell = Bell(clock)
 
     async def run(self) -> None:
-        """Look without end. An error is logged: without this task nothing would be notified any more."""
+        """Run until cancelled. Errors are logged: without this task no notification would be sent."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._wake, name="notifications: wake")
             while True:
@@ -63,7 +64,7 @@ class Notifier:
                     await self.bell.wait(POLL_S)
 
     async def look(self) -> int:
-        """Settle what is due and what is over; return how many messages that makes."""
+        """Settle what is due and what is over; return how many messages were recorded."""
         count = 0
         for notice in await self._notices.due(limit=BATCH_MAX):
             count += await self._settle(notice)
@@ -95,7 +96,7 @@ class Notifier:
         return state is NoticeState.SHOWN
 
     def _later(self, notice: Notice, settings: NoticeSettings) -> int | None:
-        """Until when it has to wait. What holds up work comes through in quiet hours too."""
+        """When it may be sent; None for now. What holds up work is sent in quiet hours too."""
         if notice.kind in ABOUT_ASKS or notice.kind is NoticeKind.TEST or not notice.is_standing:
             return None
         return quiet_until(settings.quiet, self._clock.now_ms())

@@ -26,7 +26,7 @@ from everturn.delivery.notifications.targets import (
     secrets_of,
 )
 from everturn.delivery.pace import Pace
-from everturn.delivery.posting import Poster, read_url
+from everturn.delivery.poster import Poster, read_url
 from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings, NotificationSettings
 from everturn.delivery.signatures import read_secret
@@ -228,7 +228,7 @@ class NotificationService:
         return device
 
     async def _check_address(self, text: str, what: str) -> None:
-        """Refuse an address now that no message would ever reach. It is checked again with each message."""
+        """Refuse an address that no message could reach. It is checked again with each message."""
         try:
             await self._poster.check(read_url(text, what))
         except PlatformRefused as error:
@@ -237,7 +237,8 @@ class NotificationService:
             raise Invalid(error.message, hint="Nothing was added. Try again.") from error
 
     def _new(self, device_id: str, kind: DeviceKind, target: NewTarget, about: str) -> NewDevice:
-        """``about``: what tells it from others. Only its digest is kept, because it may hold a password."""
+        """``about``: what distinguishes it from others. Only its digest is kept, because it may hold a
+        password."""
         mark = hashlib.sha256(about.encode()).hexdigest()
         name = " ".join(target.name.split()) or kind.value.capitalize()
         return NewDevice(
@@ -272,7 +273,7 @@ class _DeviceSender:
                 lease = await leases.take(self.account, self._services.worker)
                 if lease is not None:
                     await self._serve(lease)
-            except Exception as error:  # the root of its task: it must go on
+            except Exception as error:  # the root of its task: it must continue
                 self.failures += 1
                 _log.warning("account %s: %r", self.account, error, exc_info=is_unexpected(error))
             await self._services.clock.sleep(self._settings.take_s)

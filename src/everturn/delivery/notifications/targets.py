@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from everturn.delivery.notifications import apprise_child, web_push
-from everturn.delivery.posting import Answer, Poster, read_url
+from everturn.delivery.poster import Answer, Poster, read_url
 from everturn.delivery.signatures import read_secret, sign
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import Chat, NewPart, OutgoingPart, RemoteFile
@@ -36,7 +36,8 @@ _message = msgspec.json.Decoder(NoticeMessage)
 
 
 class TargetServices(msgspec.Struct, frozen=True):
-    """``contact``: how a push service reaches who runs this server. ``page_url``: empty if it is not known.
+    """``contact``: how a push service reaches the operator of this server. ``page_url``: empty if it is
+    not known.
     ``private``: addresses that may be reached although they are not public."""
 
     devices: DeviceRows
@@ -73,7 +74,7 @@ class _Devices:
             await self._send_to(device, part, _message.decode(part.body.text))
         except (FileMissing, NotFound):
             raise
-        except Exception as error:  # whatever it was, the person sees why nothing arrives
+        except Exception as error:  # any error: the person sees why nothing arrives
             is_ended = isinstance(error, _Gone)
             reason = redact(str(error)) or type(error).__name__
             await devices.note_error(device.id, reason, is_ended=is_ended)
@@ -88,7 +89,7 @@ class _Devices:
         raise PlatformRefused("A notification is replaced, not changed.")
 
     async def show_typing(self, chat: Chat) -> None:
-        """Nobody looks."""
+        """Devices have no typing sign."""
 
     def render(self, markdown: str) -> Sequence[NewPart]:
         return [NewPart(markdown)] if markdown.strip() else []

@@ -47,11 +47,12 @@ class VapidKey:
         return cls(ec.derive_private_key(int.from_bytes(from_base64(text), "big"), ec.SECP256R1()))
 
     def text(self) -> str:
-        """For keeping it among the secrets."""
+        """The key as a text, for the secrets."""
         return to_base64(self._private.private_numbers().private_value.to_bytes(32, "big"))
 
     def authorization(self, endpoint: httpx2.URL, now_s: int, contact: str) -> str:
-        """The header that proves who sends. ``contact``: how the service reaches who runs this server."""
+        """The header that proves who sends. ``contact``: how the service reaches the operator of this
+        server."""
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec, utils
 
@@ -79,7 +80,7 @@ def check_subscription(subscription: Subscription) -> None:
 
 
 def encrypt(message: bytes, subscription: Subscription) -> bytes:
-    """The message as only this browser can read it, with ``aes128gcm``. Raises Invalid."""
+    """Encrypt the message with ``aes128gcm`` for this browser alone. Raises Invalid."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -97,7 +98,7 @@ def encrypt(message: bytes, subscription: Subscription) -> bytes:
     seed = _derive(auth, shared, b"WebPush: info\0" + theirs + public, 32)
     key = _derive(salt, seed, b"Content-Encoding: aes128gcm\0", 16)
     nonce = _derive(salt, seed, b"Content-Encoding: nonce\0", 12)
-    sealed = AESGCM(key).encrypt(nonce, _padded(message), None)
+    sealed = AESGCM(key).encrypt(nonce, _pad(message), None)
     return salt + _RECORD_BYTES.to_bytes(4, "big") + bytes([len(public)]) + public + sealed
 
 
@@ -120,7 +121,7 @@ def from_base64(text: str) -> bytes:
         raise ValueError(str(error)) from error
 
 
-def _padded(message: bytes) -> bytes:
+def _pad(message: bytes) -> bytes:
     """Two marks the last record; zeros follow."""
     size = min(MESSAGE_BYTES_MAX + 1, -(-(len(message) + 1) // _PAD_TO) * _PAD_TO)
     return (message + b"\x02").ljust(size, b"\0")

@@ -1,4 +1,5 @@
-"""Posts to addresses that people gave. Each is checked where the connection is made, as by web fetch (F11).
+"""Posts to addresses that people entered. Each is checked where the connection is made, as in web fetch
+(F11).
 
 Redirects are not followed: an answer that redirects is a refusal.
 """
@@ -42,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True):
         return self.status in _BUSY or self.status >= 500
 
     def retry_after(self, clock: Clock) -> float | None:
-        """For how many seconds the other side wants to be left alone, if it says so."""
+        """The pause in seconds that the other side asks for, if it does."""
         text = self.headers.get("retry-after", "").strip()
         if text.isascii() and text.isdigit():
             return min(float(text), _RETRY_AFTER_MAX_S)
@@ -128,7 +129,7 @@ def _unreachable(url: httpx2.URL, error: Exception) -> PlatformBusy:
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    """Not the resolver of web fetch: a name that is not found now may be found later."""
+    """Unlike in web fetch, a name that is not found is worth a retry."""
     try:
         found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -71,7 +71,7 @@ def part_of(notice: Notice, message: NoticeMessage, page_url: str) -> NewPart:
 
 
 def tag_of(notice: Notice) -> str:
-    """Of a session only the last answer is worth a notification."""
+    """The tag: of a session, only the last answer is worth a notification."""
     if notice.kind is NoticeKind.ANSWER and notice.session_id:
         return f"answer:{notice.session_id}"
     return f"{notice.kind}:{notice.cause}"
@@ -121,8 +121,8 @@ def _ask_words(notice: Notice) -> tuple[str, str]:
 
 
 def _call(ask: Ask) -> str:
-    """The command, or the call with its arguments. Whether all of it fits does not matter: it can be denied
-    there, and is allowed where the whole of it is shown."""
+    """The command, or the call with its arguments. It may be shortened: a notification can only deny it,
+    and it is allowed where the whole of it is shown."""
     try:
         arguments = json.loads(ask.arguments or "{}")
     except ValueError:
