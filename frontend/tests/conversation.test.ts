@@ -45,7 +45,7 @@ describe("a conversation", () => {
   it("knows when the files were restored, without reading the messages again", () => {
     const start = open(session, page([message("trn_1", "hi")], [row("trn_1")]));
     const now = apply(start, event(11, null, { kind: "files.restored", at: "trn_1", changes: [], changes_total: 0, kept: [] }));
-    expect([start.restoredAt, now.restoredAt, now.isStale]).toEqual([0, 11, false]);
+    expect([start.filesFrom, now.filesFrom, now.isStale]).toEqual([10, 11, false]);
   });
 
   it("rebuilds an active turn from its events and ignores what came before", () => {

@@ -109,6 +109,27 @@ async def test_a_file_that_the_user_changed_is_kept_unless_they_choose_otherwise
         assert not house.complaints
 
 
+async def test_a_file_that_an_undo_kept_stays_in_view(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await worked(house)
+        session = workspace(house).name
+        path, new = f"api/sessions/{session}/files/content?path=mine.txt", {"if-none-match": "*"}
+        await house.api("PUT", path, content=b"all mine", headers=new)
+        await page.locator(".bar").get_by_label("Files").click()
+        await page.locator('[data-path="mine.txt"]').click()
+        shown = page.locator(".pv .code code")
+        await expect(shown).to_have_text("all mine")
+        await undo(page)
+        await expect(page.get_by_role("radiogroup", name="Conflict in mine.txt")).to_be_visible()
+        await page.keyboard.press("Enter")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await holds(workspace(house), {"use.csv": None, "mine.txt": "all mine"})
+        # While the folder follows, its files are those of the store, where this one is not.
+        await expect(page.locator('[data-path="use.csv"]')).to_have_count(0)
+        await expect(shown).to_have_text("all mine")
+        assert not house.complaints
+
+
 async def test_the_conversation_alone_can_go_back_and_no_files_means_no_question(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         house.provider.on("hello", ["Hello."])

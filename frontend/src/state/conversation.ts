@@ -19,8 +19,8 @@ export interface Conversation {
   isStale: boolean;
   /** A turn whose place in the path is not known yet. */
   unplaced: string | null;
-  /** The position at which the files were last brought to another version; 0: not since the messages were read. */
-  restoredAt: number;
+  /** Files that were read before this position may be others now: it grows when the messages are read, and after a restore. */
+  filesFrom: number;
 }
 
 /** The newest page of a session; events after `replayFrom(page)` complete it. */
@@ -40,7 +40,7 @@ export function open(id: string, page: MessagesPage): Conversation {
     before: page.cursor ?? null,
     isStale: false,
     unplaced: null,
-    restoredAt: 0,
+    filesFrom: page.position,
   };
 }
 
@@ -114,7 +114,7 @@ export function apply(conversation: Conversation, event: SessionEvent): Conversa
     return { ...next, version: payload.version, isStale: next.isStale || !isHarmless(payload.what) };
   }
   if (payload.kind === "snapshot") return { ...next, isStale: true };
-  if (payload.kind === "files.restored") return { ...next, restoredAt: event.position };
+  if (payload.kind === "files.restored") return { ...next, filesFrom: event.position };
   if (payload.kind === "reply.sent" || payload.kind === "reply.unknown") return recordDelivery(next, payload.turn_id, payload.reply);
   if (!event.turn_id) return next;
   if (payload.kind === "turn.accepted") return acceptTurn(next, event, payload.message, payload.place ?? 0);
