@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,12 +51,12 @@ class Ours:
         self.root = root
         self._indexes = indexes
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, _: int = 0) -> None:
         await self._recorder().record(self._claim, self.root, "call_bench")
 
-    async def restore(self, tree: str) -> None:
+    async def restore(self, tree: str, folder: Path) -> None:
         copy = WorkingCopy(present=EMPTY_TREE, wanted=tree)
-        brought = await self._recorder().bring(self._claim.session, self.root, copy)
+        brought = await self._recorder().bring(self._claim.session, folder, copy)
         if brought.kept:
             raise SystemExit(f"not restored: {list(brought.kept.items())[:3]}")
 
@@ -75,11 +76,11 @@ class Git:
             "git config user.name bench && git config user.email bench@localhost && git config gc.auto 0"
         )
 
-    async def checkpoint(self) -> None:
+    async def checkpoint(self, _: int = 0) -> None:
         self.run("git add -A && git write-tree")
 
-    async def restore(self) -> None:
-        self.run("git checkout -q HEAD -- .")
+    async def restore(self, folder: Path) -> None:
+        self.run(f"GIT_INDEX_FILE={folder}.index git --work-tree={folder} checkout -q HEAD -- .")
 
     def run(self, command: str) -> None:
         subprocess.run(command, shell=True, cwd=self.root, check=True, stdout=subprocess.DEVNULL)
@@ -106,8 +107,8 @@ async def timed(act: Callable[[], Awaitable[None]]) -> Cost:
 
 async def alternating(
     rounds: int,
-    one: Callable[[], Awaitable[None]],
-    other: Callable[[], Awaitable[None]],
+    one: Callable[[int], Awaitable[None]],
+    other: Callable[[int], Awaitable[None]],
     before: Callable[[int], Awaitable[None]],
 ) -> list[tuple[Cost, Cost]]:
     """Either is first in every second round: the first one can find the disk busy with what was prepared."""
@@ -115,11 +116,11 @@ async def alternating(
     for number in range(rounds):
         await before(number)
         if number % 2:
-            floor = await timed(other)
-            pairs.append((await timed(one), floor))
+            floor = await timed(partial(other, number))
+            pairs.append((await timed(partial(one, number)), floor))
         else:
-            mine = await timed(one)
-            pairs.append((mine, await timed(other)))
+            mine = await timed(partial(one, number))
+            pairs.append((mine, await timed(partial(other, number))))
     return pairs
 
 
@@ -146,12 +147,6 @@ def change_one(*roots: Path) -> Callable[[int], Awaitable[None]]:
         await asyncio.sleep(SETTLED_S)
 
     return change
-
-
-def empty(root: Path) -> None:
-    for entry in root.iterdir():
-        if entry.name != ".git":
-            shutil.rmtree(entry)
 
 
 async def recorded(store: Store, folder: Path, files: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
@@ -215,13 +210,21 @@ async def compare(report: Report, ours: Ours, git: Git, rounds: int) -> None:
     pairs = await alternating(rounds, ours.checkpoint, git.checkpoint, change_one(ours.root, git.root))
     say_pairs(report, "one changed file", pairs, 1.5)
 
-    async def clear(_: int) -> None:
-        empty(ours.root)
-        empty(git.root)
-        await git.checkpoint()  # its index knows, like ours, that the files are gone
+    # Into new folders of one parent: what a new file costs depends on where the file system puts it, and on
+    # what was deleted there.
+    parent = ours.root.parent / "restored"
+
+    async def begin(number: int) -> None:
+        for name in ("ours", "git"):
+            (parent / f"{number}-{name}").mkdir(parents=True)
         os.sync()
 
-    pairs = await alternating(min(rounds, 6), lambda: ours.restore(tree), git.restore, clear)
+    pairs = await alternating(
+        min(rounds, 6),
+        lambda number: ours.restore(tree, parent / f"{number}-ours"),
+        lambda number: git.restore(parent / f"{number}-git"),
+        begin,
+    )
     say_pairs(report, "restore all files", pairs, 3)
 
 
