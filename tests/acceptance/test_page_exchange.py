@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, expect
 
+from tests import foreign_exports
 from tests.acceptance.paging import PAGE, Tool, open_house, say
 
 pytestmark = [
@@ -63,3 +65,18 @@ async def test_a_session_with_files_is_exported_and_imported_by_a_drop(data_dir:
         await drop(page, "notes.txt", b"words")
         await expect(page.locator(".comp")).to_contain_text("notes.txt")
         assert not house.complaints
+
+
+async def test_conversations_of_another_system_are_imported_by_a_drop_and_reported(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        content = json.dumps(foreign_exports.claude()).encode()
+        await drop(page, "conversations.json", content)
+        sheet = page.get_by_role("dialog")
+        await expect(sheet).to_contain_text("Imported from Claude")
+        await expect(sheet).to_contain_text("1 conversation imported, 1 not imported")
+        await expect(sheet).to_contain_text("The export does not hold the file map.png.")
+        await sheet.get_by_role("button", name="Rivers").click()
+        await expect(sheet).to_have_count(0)
+        await expect(page.locator(".md").last).to_contain_text("The Po.")
+        await expect(page.locator(".side .row")).to_have_count(1)
