@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import anyio
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.acceptance.paging import PAGE, Gate, House, open_house, say
 from tests.acceptance.seeding import long_session
@@ -45,6 +47,28 @@ async def test_escape_closes_a_menu_and_leaves_the_turn_alone(data_dir: Path) ->
         gate.opened.set()
         await expect(page.locator(DONE)).to_have_count(1)
         await expect(page.locator(".md")).to_contain_text("It ends.")
+        assert house.complaints == []
+
+
+async def test_escape_right_after_sending_stops_the_turn(data_dir: Path) -> None:
+    """On a busy machine the server answers a second later: Escape counts in between, too."""
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await say(page, "the first words")
+        await expect(page.locator(DONE)).to_have_count(1)
+        may_go = anyio.Event()
+
+        async def hold(route: Route) -> None:
+            await may_go.wait()
+            await route.continue_()
+
+        await page.route(re.compile("/turns$"), hold)
+        house.provider.on("slow", ["It begins.", Gate()])
+        async with page.expect_request(re.compile("/turns$")):
+            await say(page, "a slow one")
+        await page.keyboard.press("Escape")
+        may_go.set()
+        await expect(page.locator('article[data-state="cancelled"]')).to_have_count(1)
         assert house.complaints == []
 
 

@@ -82,7 +82,10 @@ export class Page {
       this.api,
       new Disk(),
       (entry, session) => this.sessionMade(entry, session),
-      (entry, accepted) => this.followed.get(entry.session ?? "")?.accepted(entry, accepted),
+      (entry, accepted) => {
+        this.followed.get(entry.session ?? "")?.accepted(entry, accepted);
+        if (this.post.takeStopped(entry)) void this.attempt(() => this.api.post(`api/turns/${accepted.turn.id}/cancel`));
+      },
       complain,
     );
     this.connection = new Connection(root, this.api, {
@@ -345,9 +348,16 @@ export class Page {
     return this.post.sender.send({ session, leaving: null, text: words.continuePrompt, files: [], model: null, profile: null, whenBusy: "queue" });
   }
 
+  /** There is a turn to stop, or there will be one as soon as the server has the message. */
+  get canStop(): boolean {
+    return !!this.opened?.isBusy || !!this.post.sendingOf(this.opened?.id ?? null);
+  }
+
   /** Stop the turn. With messages behind it, that would start the next one at once: ask first. */
   stop(): void {
     const { opened } = this;
+    const sending = opened?.isBusy ? undefined : this.post.sendingOf(opened?.id ?? null);
+    if (sending) return this.post.stopOnceAccepted(sending);
     if (!opened) return;
     if (opened.waiting && opened.current) opened.askingStop = opened.current.id;
     else void this.attempt(() => opened.stop());

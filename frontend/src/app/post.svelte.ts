@@ -9,6 +9,8 @@ export class Post {
   /** The browser takes drafts: it has room for them and was not told otherwise. */
   isKeeping = $state(true);
   readonly sender: Sender;
+  /** Keys of messages whose turns are to be stopped as soon as they have one. */
+  private readonly stopped = new Set<string>();
 
   constructor(
     api: Api,
@@ -18,7 +20,10 @@ export class Post {
     onRefused: (problem: Problem) => void,
   ) {
     this.sender = new Sender(api, disk, {
-      onChange: (entries) => (this.unsent = entries),
+      onChange: (entries) => {
+        this.unsent = entries;
+        for (const entry of entries) if (entry.state === "failed") this.stopped.delete(entry.key);
+      },
       onCreated,
       onAccepted,
       onRefused,
@@ -27,6 +32,21 @@ export class Post {
 
   of(session: string | null): Unsent[] {
     return this.unsent.filter((entry) => entry.session === session);
+  }
+
+  /** The first message of the session that the server is being sent. */
+  sendingOf(session: string | null): Unsent | undefined {
+    return this.of(session).find((entry) => entry.state === "sending");
+  }
+
+  /** Stop the turn of this message once the server has made it. */
+  stopOnceAccepted(entry: Unsent): void {
+    this.stopped.add(entry.key);
+  }
+
+  /** Whether that was asked for. */
+  takeStopped(entry: Unsent): boolean {
+    return this.stopped.delete(entry.key);
   }
 
   // --- drafts ---------------------------------------------------------------------------------
