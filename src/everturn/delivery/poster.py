@@ -28,7 +28,7 @@ _RETRY_AFTER_MAX_S: Final = 24 * 3600.0
 _BUSY: Final = frozenset((408, 425, 429))
 
 
-class Answer(msgspec.Struct, frozen=True):
+class PostAnswer(msgspec.Struct, frozen=True):
     """The head of an answer; its body is not read. Names of headers are in lower case."""
 
     status: int
@@ -75,7 +75,7 @@ class Poster:
         except ToolFailed as error:
             raise PlatformRefused(str(error)) from error
 
-    async def post(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def post(self, url: httpx2.URL, headers: Mapping[str, str], body: bytes) -> PostAnswer:
         """Raises PlatformBusy if nothing was sent, PlatformRefused for an address that may not be reached.
         After any other error it is unknown whether the body arrived."""
         named = {"Host": url.netloc.decode("ascii"), **headers}
@@ -93,7 +93,7 @@ class Poster:
                 ) as response,
             ):
                 fields = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in response.headers}
-                return Answer(response.status, fields)
+                return PostAnswer(response.status, fields)
         except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
             raise _unreachable(url, error) from error
         except ToolFailed as error:

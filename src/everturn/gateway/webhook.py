@@ -10,7 +10,7 @@ import anyio
 import msgspec
 from msgspec import Meta
 
-from everturn.delivery.poster import Answer, Poster, read_url
+from everturn.delivery.poster import PostAnswer, Poster, read_url
 from everturn.delivery.settings import PrivateAddresses
 from everturn.delivery.signatures import read_secret, sign, verify
 from everturn.domain.clock import Clock
@@ -139,7 +139,7 @@ def platform(
     return WebhookPlatform(account, settings, keys, clock)
 
 
-def _check_answer(answer: Answer, clock: Clock) -> None:
+def _check_answer(answer: PostAnswer, clock: Clock) -> None:
     """Raise what the answer means for the part, unless it was taken."""
     if answer.is_taken:
         return

@@ -18,12 +18,12 @@ class Admission:
     def __init__(self, settings: WebSettings, accounts: Accounts) -> None:
         self._guard = RequestGuard(settings.hosts)
         self._proxies = Proxies(settings.trusted_proxies)
-        self._accounts = accounts
+        self.accounts = accounts
 
     async def admit(self, method: str, headers: Mapping[str, str], scope: Scope) -> Visitor:
         """Check the request before anything else reads it. Raises the errors of ``RequestGuard.check``."""
         visitor = self._proxies.visitor(scope, headers)
-        is_open = not await self._accounts.is_sign_in_on()
+        is_open = not await self.accounts.is_sign_in_on()
         self._guard.check(method, headers, visitor, is_open=is_open)
         return visitor
 
@@ -31,7 +31,7 @@ class Admission:
         """Who sends the request. Raises SignInNeeded, ScopeMissing."""
         if endpoint.scope is None:
             return Caller("", frozenset(), "anonymous", address=visitor.address)
-        caller = await self._accounts.caller(headers, visitor)
+        caller = await self.accounts.caller(headers, visitor)
         if caller is None:
             raise SignInNeeded
         if not caller.may(endpoint.scope):

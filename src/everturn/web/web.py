@@ -72,7 +72,6 @@ class Web:
         # Names in config.toml of what has this machine's network; ``build_web`` puts them here.
         self.host_network: tuple[str, ...] = ()
         self.table = table
-        self.accounts = accounts
         self.streams = streams
         self.log = log
         self._lifespan = lifespan
@@ -85,6 +84,10 @@ class Web:
         # The server that serves us puts its own here.
         self.stop: Callable[[], None] = lambda: None
         self.is_owner: OwnerCheck = never_owner
+
+    @property
+    def accounts(self) -> Accounts:
+        return self.admission.accounts
 
     async def __aenter__(self) -> Self:
         await self._exits.enter_async_context(self._lifespan())

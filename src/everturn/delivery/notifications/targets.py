@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 from everturn.delivery.notifications import apprise_child, web_push
-from everturn.delivery.poster import Answer, Poster, read_url
+from everturn.delivery.poster import PostAnswer, Poster, read_url
 from everturn.delivery.signatures import read_secret, sign
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import Chat, NewPart, OutgoingPart, RemoteFile
@@ -193,7 +193,7 @@ def _hook_body(message: NoticeMessage, page_url: str, now_ms: int) -> _HookBody:
     )
 
 
-def _check(answer: Answer, what: str, clock: Clock) -> None:
+def _check(answer: PostAnswer, what: str, clock: Clock) -> None:
     """Raise what the answer means for the part, unless it was taken."""
     if answer.is_taken:
         return

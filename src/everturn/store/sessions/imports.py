@@ -85,16 +85,7 @@ def import_session(tx: Tx, owner: str, imported: ImportedSession) -> Script[Sess
     yield q("tail_insert", session_no, owner, asked.updated_at)
     session = yield from get_session_by_no(session_no)
     numbers = yield from _import_turns(session, turns, asked.head, renamed)
-    by_turn: dict[str, list[Message]] = {}
-    for message in messages:
-        if message.turn_id not in numbers:  # guard: a15
-            raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
-        own = msgspec.structs.replace(rename_covered(message, renamed), is_imported=True)
-        by_turn.setdefault(message.turn_id, []).append(own)
-    for turn_id, of_turn in by_turn.items():
-        of_turn.sort(key=lambda message: message.ordinal)
-        yield from add_messages(tx, session, numbers[turn_id], of_turn)
-        yield from _use_files(session, of_turn)
+    yield from _import_messages(tx, session, numbers, messages, renamed)
     head_no = numbers.get(asked.head or "")
     head_state = next((turn.state.value for turn in turns if turn.id == asked.head), None)
     yield q(
@@ -123,6 +114,25 @@ def import_session(tx: Tx, owner: str, imported: ImportedSession) -> Script[Sess
         yield q("tail_listed", session_no, 0)
     tx.touch(owner, session_id)
     return (yield from get_session_again(session))
+
+
+def _import_messages(
+    tx: Tx,
+    session: SessionRow,
+    numbers: Mapping[str, int],
+    messages: Sequence[Message],
+    renamed: Mapping[str, str],
+) -> Script[None]:
+    by_turn: dict[str, list[Message]] = {}
+    for message in messages:
+        if message.turn_id not in numbers:  # guard: a15
+            raise BadImport(f"Message {message.id[:60]} belongs to no turn of this document.")
+        own = msgspec.structs.replace(rename_covered(message, renamed), is_imported=True)
+        by_turn.setdefault(message.turn_id, []).append(own)
+    for turn_id, of_turn in by_turn.items():
+        of_turn.sort(key=lambda message: message.ordinal)
+        yield from add_messages(tx, session, numbers[turn_id], of_turn)
+        yield from _use_files(session, of_turn)
 
 
 def _import_files(

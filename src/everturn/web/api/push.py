@@ -100,7 +100,9 @@ class PushApi:
         self._audit = audit
 
     def endpoints(self) -> list[AnyEndpoint]:
-        tag = "notifications"
+        return [*self._of_all("notifications"), *self._of_one("notifications")]
+
+    def _of_all(self, tag: str) -> list[AnyEndpoint]:
         return [
             Endpoint(
                 method="GET",
@@ -134,6 +136,10 @@ class PushApi:
                 answer=Push,
                 errors=(e.Invalid, e.SecretKeyWrong),
             ),
+        ]
+
+    def _of_one(self, tag: str) -> list[AnyEndpoint]:
+        return [
             Endpoint(
                 method="PATCH",
                 path="/api/push/{device}",
