@@ -15,7 +15,7 @@ from everturn.config import FILE
 from everturn.domain.errors import Invalid
 from everturn.store import BackupContents, BackupRecord
 
-# Settings that start nothing, contact nobody and open no door. Every other one is shown.
+# Settings that start nothing, send nothing and open no door. All others are shown.
 _HARMLESS = frozenset({"port", "model"})
 _HARMLESS_TABLES = frozenset({"engine", "store", "memory", "server"})
 _SHOWN = frozenset(

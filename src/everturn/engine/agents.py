@@ -153,8 +153,8 @@ async def tools_of(services: TurnServices, session: Session, turn: Turn) -> Sequ
 
 
 async def instructions_of(services: TurnServices, session: Session) -> Instructions:
-    """The instructions for agents in the session's workspace (AGENTS.md). A delegate, which asks nobody about
-    them, follows what its parent follows, as long as its copy says the same."""
+    """The instructions for agents in the session's workspace (AGENTS.md). A delegate, which does not ask
+    about them, follows what its parent follows, as long as its copy says the same."""
     workspace = await services.toolbox.workspace(session.owner, session.id, session.project)
     told = await services.toolbox.instructions(session.owner, workspace)
     if not told.is_there or told.is_trusted or session.parent_session is None:

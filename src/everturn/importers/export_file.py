@@ -16,7 +16,7 @@ from everturn.importers.values import Conversation, ForeignFile, Unreadable
 
 JSON_BYTES_MAX: Final = 2_000_000_000
 MEMBERS_MAX: Final = 200_000
-RATIO_MAX: Final = 200  # a member that is packed more tightly counts as a bomb
+RATIO_MAX: Final = 200  # a member compressed more tightly counts as a bomb
 FREE_BYTES: Final = 10_000_000  # up to this size, the ratio does not matter
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
@@ -31,7 +31,7 @@ class Reader(NamedTuple):
 
 
 class ExportFile:
-    """Opened; ``close`` it. ``name``: what the user calls it. Raises BadImport where it cannot be read."""
+    """Open until ``close``. ``name``: what the user calls it. Raises BadImport if it cannot be read."""
 
     def __init__(self, path: Path, name: str = "") -> None:
         self._path = path
@@ -98,13 +98,13 @@ class ExportFile:
             raise BadImport(f"{info.filename[:80]} is damaged: {error}.") from error
 
     def read(self, raw: msgspec.Raw, reader: Reader) -> Conversation | Unreadable:
-        """The conversation, or why it cannot be read: the others are imported all the same."""
+        """The conversation, or why it cannot be read. The others are imported all the same."""
         try:
             data = texts.decode(raw)
         except BadImport as error:
             return Unreadable("", self._name, error.message)
         if not isinstance(data, dict):
-            return Unreadable("", self._name, "It is no conversation.")
+            return Unreadable("", self._name, "It is not a conversation.")
         name = next((str(data[key]) for key in reader.ids if data.get(key)), "")
         try:
             found = reader.read(data, self)

@@ -42,7 +42,7 @@ class HermesFolder:
 
     @property
     def total(self) -> int:
-        """Of both; a conversation that is in both counts once."""
+        """How many both hold; a conversation that is in both counts once."""
         return len({file.stem for file in self._files} | self._ids())
 
     def _ids(self) -> set[str]:
@@ -79,7 +79,7 @@ class HermesFolder:
 
     def _conversation(self, stem: str, data: Mapping[str, Any]) -> Conversation:
         if not isinstance(data, dict):
-            raise BadImport("It is no session.")
+            raise BadImport("It is not a session.")
         created = texts.ms_of(data.get("created_at"), 0)
         updated = texts.ms_of(data.get("updated_at"), created)
         messages = _chain(texts.dicts(data.get("messages")), created, self._folder)
@@ -174,7 +174,7 @@ _MISSING_FILES: Final = "Files of messages were taken only from inside the folde
 
 
 def _open(path: Path) -> apsw.Connection | None:
-    """Read only, also where the folder is: then as it was when it was last closed."""
+    """Read only. In a read-only folder: as it was when it was last closed."""
     if not path.is_file():
         return None
     name = path.resolve().as_uri()
@@ -226,7 +226,7 @@ def _chain(given: Sequence[Mapping[str, Any]], created: int, folder: Path) -> tu
     for number, message in enumerate(given):
         role = _ROLES.get(str(message.get("role")))
         if role is None:
-            continue  # what the system was told
+            continue  # a system prompt
         before = chain[-1].at if chain else 0
         at = max(before, texts.ms_of(message.get("timestamp"), before or created))
         parent = chain[-1].id if chain else None
@@ -268,7 +268,7 @@ def _files_of(message: Mapping[str, Any], folder: Path) -> Iterator[ForeignFile]
 
 
 def _reader(folder: Path, path: object) -> Any:
-    """Reads a file inside the folder; None for any other: the folder may come from somebody else."""
+    """Reads a file inside the folder; None for any other: the folder may come from another person."""
     if not isinstance(path, str) or not path:
         return None
     inside = folder.resolve()

@@ -1,4 +1,4 @@
-"""Imports the conversations of an export one by one and says of each what came over."""
+"""Imports the conversations of an export one by one, and reports what came of each."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Imported(msgspec.Struct, frozen=True, omit_defaults=True):
 async def import_history(
     store: Store, owner: str, history: History, described: Described, prepared: Prepared = lambda made: made
 ) -> AsyncGenerator[Imported, None]:
-    """Import every conversation whole or not at all, and those of an earlier import not again.
+    """Import every conversation whole or not at all, and none a second time.
 
     ``described`` gives a safe name and the media type of a file, from its name and its first bytes.
     ``prepared`` may change a session before it is stored. Raises what storing raises, such as DiskFull; what

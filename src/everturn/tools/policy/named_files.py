@@ -1,7 +1,7 @@
 """Files of a project that Git runs or reads because a repository's settings name them.
 
 Hooks in a folder of their own (``core.hooksPath``), further settings (``include.path``), programs. One that
-is missing counts too: Git runs it as soon as somebody makes it.
+is missing counts too: Git runs it as soon as it is made.
 """
 
 from __future__ import annotations
