@@ -22,6 +22,7 @@ from everturn.store import Store, open_store
 from everturn.store.sessions.documents import export_document
 from everturn.testing import FakeClock
 from everturn.testing.harness import OWNER
+from everturn.testing.models import Wait
 from everturn.tools.profiles import Profile, find_excess
 from everturn.workspace import FilesSettings, Recorder, Restorer
 from everturn.workspace.restorer import MadeFiles
@@ -189,6 +190,26 @@ async def test_e09_a_failure_is_text_from_outside_and_all_reports_together_are_b
         assert whole.text.count("characters left out") == 8
         assert not whole.is_untrusted
         assert (failed.outcome, failed.is_untrusted) == (Outcome.ERROR, True)
+
+
+async def test_e09_a_turn_that_is_resumed_waits_for_all_of_its_delegates_again(
+    store: Store, clock: FakeClock
+) -> None:
+    gate = anyio.Event()
+    script = [hand_over(task("quick"), task("slow")), "thanks"]
+    async with delegating(store, script, ["found it", [Wait(gate)]], clock=clock) as d:
+        session = await d.h.new_session()
+        turn_id = (await d.h.send(session)).turn.id
+        await d.h.seen(session, "delegate.ended")
+        await store.turns.interrupt(turn_id, None, Failure("budget", "It took too long."))
+        await clock.advance(2)
+        await d.h.seen(session, "delegate.ended", 2)
+        await d.h.engine.resume(OWNER, turn_id)
+        await d.h.seen(session, "turn.completed")
+        result = (await d.results(session))[-1]
+        assert "found it" in result.text
+        assert "was stopped" in result.text
+        assert len(await d.delegates(turn_id)) == 2, "none was started again"
 
 
 async def test_e09_an_exported_delegate_is_imported_as_a_session_of_its_own(

@@ -379,7 +379,7 @@ class Fold:
         if payload.reason == ClaimReason.MANUAL:
             # It was interrupted while it waited, perhaps before all of them had ended: it waits again.
             for call in self._calls.values():
-                call.reports = {}
+                call.reports = {}  # guard: e09
         stopped = payload.stopped_at or self._last_at or event.at
         for key in list(self._open_bars):
             is_call = key in self._calls

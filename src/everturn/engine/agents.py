@@ -161,7 +161,10 @@ async def instructions_of(services: TurnServices, session: Session) -> Instructi
         return told
     parent = await services.store.sessions.get(session.owner, session.parent_session)
     above = await instructions_of(services, parent)
-    return above if above.is_trusted and above.digest == told.digest else told  # guard: e09
+    is_the_same = (
+        above.is_trusted and above.digest == told.digest  # guard: e09
+    )
+    return above if is_the_same else told
 
 
 class Agents:

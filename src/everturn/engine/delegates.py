@@ -178,7 +178,7 @@ class Delegates:
             await act(one)
         except (NotFound, Gone):
             pass  # deleted meanwhile
-        except EverturnError as error:
+        except EverturnError as error:  # guard: e09
             return error
         return None
 

@@ -235,7 +235,7 @@ class Jobs:
             shown = await self._show_piece(job, folder, shown, is_over=is_over)
         if end is not None:
             await self._finish(job, folder, end)
-        elif not is_held:
+        elif not is_held:  # guard: e07 always
             await self._finish(job, folder, await anyio.to_thread.run_sync(self._end_of_lost, job, folder))
 
     async def _show_piece(self, job: Job, folder: JobFolder, place: int, *, is_over: bool) -> int | None:

@@ -36,7 +36,7 @@ def plan_due(schedule: Schedule, now_ms: int) -> DuePlan:
     # At least the time that was stored: the rules of its zone may have changed since.
     times = latest_times(timing, first, now_ms, ROWS_MAX) or [first]
     planned = _plan_waiting(times) if schedule.is_waiting else _plan(schedule, times, now_ms)
-    if times[0] > first:
+    if times[0] > first:  # guard: f09
         planned.insert(0, PlannedTime(first, Fate.MISSED, _MORE))
     return DuePlan(schedule, tuple(planned), next_due_at)
 

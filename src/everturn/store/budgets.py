@@ -278,7 +278,7 @@ def _find_applying(
     for limit in defaults:
         yield from insert_limit(tx, session.owner, limit, None, None, is_default=True)
     if tx.dialect == "postgresql":
-        yield q("budgets_of_turn_lock", *found)
+        yield q("budgets_of_turn_lock", *found)  # guard: e10 postgresql
     yield from _settle_left(turn, call)
     rows = yield from BUDGETS_OF_TURN.all(*found)
     outdated = [
@@ -296,7 +296,7 @@ def _settle_left(turn: TurnRow, call: ModelCall) -> Script[None]:
     """What an earlier epoch left reserved counts as spent: its worker died before it knew the usage. If the
     same call reserves again, the answer to its first attempt was lost, and no model was called."""
     for row in (yield from RESERVATIONS.all(turn.no)):
-        if row.epoch < call.epoch:
+        if row.epoch < call.epoch:  # guard: e10
             yield from _count(row, row.amount, estimated=row.amount)
         elif (row.epoch, row.step, row.call) == (call.epoch, call.step, call.name):
             yield from _count(row, 0)

@@ -225,7 +225,7 @@ def _end(tx: Tx, job_id: str, ending: JobEnding) -> Script[tuple[JobColumns, Acc
         yield q("session_unread", session.no)
         cause = Cause(NoticeKind.JOB, job_id, session.no, words=_words(row))
         yield from owe_notices(tx, session.owner, cause)  # guard: f10
-    if row.when_ended != WhenEnded.WAKE or session.is_deleted:
+    if row.when_ended != WhenEnded.WAKE or session.is_deleted:  # guard: e08
         return row, None
     asked = Submission(
         text=_report(row),

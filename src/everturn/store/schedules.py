@@ -295,7 +295,7 @@ def _settle(tx: Tx, plan: DuePlan) -> Script[Settlement]:
     times = plan.times
     replaced: tuple[str, ...] = ()
     active = yield from _active(row, times)
-    if active:
+    if active:  # guard: f09
         match schedule.settings.when_overlapping:
             case WhenOverlapping.QUEUE:
                 yield q("schedule_wait", row.schedule_no, tx.now + WAIT_MS)

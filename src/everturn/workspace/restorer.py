@@ -194,7 +194,7 @@ class Restorer:
         No row is written: the caller records the folder. Raises Invalid for files of a project that make
         other programs run something, WrongState if the project is on another machine, and as ``finish``.
         """
-        self._refuse_elsewhere(session)
+        self._refuse_elsewhere(session)  # guard: e09 postgresql
         async with self.hold(session) as folder:
             seen = await self._recorder.look(session, folder)
             merged = await self._in_thread(self._merge, made, seen.tree, choice)

@@ -62,7 +62,11 @@ def _store_result(
 
 def _is_tainted(row: DelegateColumns, messages: tuple[Message, ...], failure: Failure | None) -> bool:
     """A failure's message can quote text from outside: what a server answered, the name of a file."""
-    return bool(row.is_tainted) or failure is not None or any(one.brings_outside_text for one in messages)
+    return (
+        bool(row.is_tainted)
+        or failure is not None  # guard: e09
+        or any(one.brings_outside_text for one in messages)  # guard: e09
+    )
 
 
 def end_deleted_delegate(tx: Tx, session: SessionRow) -> Script[None]:

@@ -85,7 +85,7 @@ def accept(
     if before is not None:  # guard: a01
         return (yield from repeat_answer(before))
     refuse_stale(session, asked.version)
-    _refuse_interrupting(session, asked)
+    _refuse_interrupting(session, asked)  # guard: e09
     files = yield from _files(tx, session, asked.attachments)
     is_active = session.active_no is not None
     if asked.when_busy == WhenBusy.STEER and (yield from _can_steer(session, asked)):
