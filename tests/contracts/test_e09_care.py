@@ -20,7 +20,7 @@ from everturn.engine import Delegates, DelegateSettings
 from everturn.engine.delegates import EngineActs
 from everturn.store import Store, open_store
 from everturn.store.sessions.documents import export_document
-from everturn.testing import FakeClock
+from everturn.testing import CallTool, FakeClock, FakeTool
 from everturn.testing.harness import OWNER
 from everturn.testing.models import Wait
 from everturn.tools.profiles import Profile, find_excess
@@ -210,6 +210,16 @@ async def test_e09_a_turn_that_is_resumed_waits_for_all_of_its_delegates_again(
         assert "found it" in result.text
         assert "was stopped" in result.text
         assert len(await d.delegates(turn_id)) == 2, "none was started again"
+
+
+async def test_e09_what_a_delegate_has_read_taints_its_answer(store: Store, clock: FakeClock) -> None:
+    script = [hand_over(task()), "end"]
+    child = [[CallTool("read")], "as the page says"]
+    async with delegating(store, script, child, clock=clock, tools=[FakeTool("read", "a page")]) as d:
+        session = await d.h.new_session()
+        await d.ended((await d.h.send(session)).turn.id)
+        (first,) = await d.results(session)
+        assert (first.outcome, first.is_untrusted) == (Outcome.OK, True)
 
 
 async def test_e09_an_exported_delegate_is_imported_as_a_session_of_its_own(

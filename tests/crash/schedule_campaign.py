@@ -42,21 +42,25 @@ async def serve_and_die(url: str, folder: Path, chance: random.Random) -> int:
         kills += 1
 
 
+async def run(count: int, url: str, folder: Path, seed: int) -> int:
+    """Have two servers settle so many times at once, and check all of them; how often one was killed."""
+    async with open_store(url, data_dir=folder, settings=STORE) as store:
+        await make_schedules(store, count, 1, SystemClock().now_ms())
+    async with asyncio.TaskGroup() as group:
+        servers = [
+            group.create_task(serve_and_die(url, folder, random.Random(seed + number)))
+            for number in range(SERVERS)
+        ]
+    async with open_store(url, data_dir=folder, settings=STORE) as store:
+        await check(store, count, 1)
+    return sum(server.result() for server in servers)
+
+
 async def main(count: int = 1000, url: str = "") -> None:
     seed = random.randrange(10**6)
     with tempfile.TemporaryDirectory(prefix="everturn-schedules-") as name:
         folder = Path(name)
-        url = url or f"sqlite://{folder / 'everturn.db'}"
-        async with open_store(url, data_dir=folder, settings=STORE) as store:
-            await make_schedules(store, count, 1, SystemClock().now_ms())
-        async with asyncio.TaskGroup() as group:
-            servers = [
-                group.create_task(serve_and_die(url, folder, random.Random(seed + number)))
-                for number in range(SERVERS)
-            ]
-        async with open_store(url, data_dir=folder, settings=STORE) as store:
-            await check(store, count, 1)
-    kills = sum(server.result() for server in servers)
+        kills = await run(count, url or f"sqlite://{folder / 'everturn.db'}", folder, seed)
     print(f"{count} times, {kills} kills, seed {seed}: each has one fate and one turn")
 
 

@@ -12,6 +12,7 @@ import pytest
 from everturn.domain.clock import SystemClock
 from everturn.domain.probe import Moment, Probe
 from everturn.store import open_store
+from tests.crash import schedule_campaign
 from tests.crash.schedule_work import STORE, check, make_schedules, work
 from tests.crash.test_kill import KILLED, SCHEDULING
 
@@ -35,3 +36,12 @@ async def test_f08_a_killed_server_leaves_one_fate_and_one_turn_for_each_time(
         with anyio.fail_after(180):
             await work(store, Probe())
         await check(store, SCHEDULES, HOURS)
+
+
+async def test_f08_two_servers_that_are_killed_again_and_again_run_each_time_once(
+    store_url: str, data_dir: Path
+) -> None:
+    """The short version of ``tests.crash.schedule_campaign``."""
+    with anyio.fail_after(180):
+        kills = await schedule_campaign.run(60, store_url, data_dir, seed=1)
+    assert kills > 0, "both were killed on the way"

@@ -294,7 +294,9 @@ def _make_turn(
     parent_turn, place, new = parent
     task = new.tasks[ordinal]
     # The parent's model wrote it, so it is as trusted as what was in that model's context.
-    source = Source("delegate", "", is_trusted=not new.is_tainted)  # guard: e09
+    source = Source("delegate", "", is_trusted=True)
+    if new.is_tainted:  # guard: e09
+        source = Source("delegate", "", is_trusted=False)
     asked = endings.NewTurn(parts=(Text(task.text, source=source),), created_at=tx.now)
     turn, _ = yield from endings.queue_turn(tx, child, asked)
     tools = _both(place.tools, task.tools)
