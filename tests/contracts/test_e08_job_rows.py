@@ -166,3 +166,23 @@ async def test_e07_jobs_are_their_owners_and_go_with_their_session(store: Store)
     await store.sessions.delete(ME, session.id)
     with pytest.raises(NotFound):
         await store.jobs.get(ME, job.id)
+
+
+async def test_e08_a_job_that_ends_while_its_session_is_deleted_wakes_it_when_it_is_restored(
+    store: Store,
+) -> None:
+    session = await new_session(store)
+    before, during = await add(store, session.id), await add(store, session.id, 2)
+    await store.jobs.end(before.id, DONE)
+    held = await claim(store)
+    await complete(store, held, await append(store, held, answer("seen")))
+    await store.sessions.mark_deleted(ME, session.id, due_at=1 << 50)
+    _, accepted = await store.jobs.end(during.id, DONE)
+    assert accepted is None
+    assert await store.turns.claim("wrk_one") == []
+    for _ in range(2):
+        await store.sessions.restore(ME, session.id)
+        await store.sessions.mark_deleted(ME, session.id, due_at=1 << 50)
+    await store.sessions.restore(ME, session.id)
+    queued = await store.turns.queue(ME, session.id)
+    assert [during.id in turn.text for turn in queued] == [True], "once, and not the one before again"

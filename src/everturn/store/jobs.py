@@ -34,6 +34,8 @@ from everturn.store.scripts.rows import SessionRow
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.turns import submissions
 
+_RESTORED_MAX = 100  # newest jobs that are looked at when a session is restored
+
 
 class JobRows:
     """Implements ``domain.jobs.JobStore``."""
@@ -227,14 +229,26 @@ def _end(tx: Tx, job_id: str, ending: JobEnding) -> Script[tuple[JobColumns, Acc
         yield from owe_notices(tx, session.owner, cause)  # guard: f10
     if row.when_ended != WhenEnded.WAKE or session.is_deleted:  # guard: e08
         return row, None
+    return row, (yield from _wake(tx, session, row))
+
+
+def _wake(tx: Tx, session: SessionRow, row: JobColumns) -> Script[Accepted]:
+    """Report the end to the agent, once: the job's id is the key."""
     asked = Submission(
         text=_report(row),
         profile=row.profile,
         when_busy=WhenBusy.STEER,
-        key=f"job:{job_id}",
-        source=Source("job", job_id, is_trusted=True),
+        key=f"job:{row.id}",
+        source=Source("job", row.id, is_trusted=True),
     )
-    return row, (yield from submissions.accept(tx, session.owner, session.id, asked))
+    return (yield from submissions.accept(tx, session.owner, session.id, asked))
+
+
+def report_ended(tx: Tx, session: SessionRow) -> Script[None]:
+    """Wake the agent of a restored session for jobs that have ended while it was deleted."""
+    for row in reversed((yield from JOBS.all(session.owner, session.id, 0, _RESTORED_MAX))):
+        if row.ended_at is not None and row.when_ended == WhenEnded.WAKE:
+            yield from _wake(tx, session, row)  # guard: e08
 
 
 def _lock(tx: Tx, job_id: str) -> Script[tuple[SessionRow, JobColumns]]:

@@ -22,6 +22,7 @@ from everturn.domain.sessions import (
 )
 from everturn.domain.store_values import NO_REQUEST, Request
 from everturn.store.checkpoints import switch_folder
+from everturn.store.jobs import report_ended
 from everturn.store.scripts.common import (
     add_change_event,
     bump,
@@ -347,7 +348,9 @@ def _restore(tx: Tx, owner: str, session_id: str) -> Script[Session]:
     session = yield from lock_session(tx, owner, session_id)
     if not session.is_deleted:
         raise WrongState(f"Session {session_id} is not deleted.", hint="There is nothing to restore.")
-    return (yield from _set_deleted(tx, session, None))
+    yield from _set_deleted(tx, session, None)
+    yield from report_ended(tx, session)
+    return (yield from get_session_again(session))
 
 
 def _set_deleted(tx: Tx, session: SessionRow, due_at: int | None) -> Script[Session]:
