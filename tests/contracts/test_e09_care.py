@@ -222,6 +222,27 @@ async def test_e09_what_a_delegate_has_read_taints_its_answer(store: Store, cloc
         assert (first.outcome, first.is_untrusted) == (Outcome.OK, True)
 
 
+async def test_e09_the_agent_takes_over_nothing_that_other_programs_of_a_project_run(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    project = tmp_path / "site"
+    project.mkdir()
+    child = [[CallTool("write", {"files": {".envrc": "evil", "page.html": "good"}})], "made both"]
+    async with delegating(store, [hand_over(task()), "end"], child, clock=clock, home=tmp_path) as d:
+        session = await d.h.new_session(project=str(project))
+        turn_id = (await d.h.send(session)).turn.id
+        await d.ended(turn_id)
+        (delegate,) = await d.delegates(turn_id)
+        apply = {"delegate_id": delegate.id}
+        d.parent.add([CallTool("delegate_apply", apply)], "refused")
+        await d.h.run(session, "take them")
+        assert "make other programs run something" in (await d.results(session))[-1].text
+        assert list(project.iterdir()) == []
+        d.parent.add([CallTool("delegate_apply", {**apply, "paths": ["page.html"]})], "taken")
+        await d.h.run(session, "take the page")
+        assert [path.name for path in project.iterdir()] == ["page.html"]
+
+
 async def test_e09_an_exported_delegate_is_imported_as_a_session_of_its_own(
     store: Store, tmp_path: Path
 ) -> None:

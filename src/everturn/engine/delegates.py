@@ -25,6 +25,7 @@ from everturn.workspace import Applied, MadeFiles, Restorer
 
 _log = logging.getLogger("everturn.engine")
 _Due = TypeVar("_Due")
+_AT_ONCE = 8  # more would take the connections of others
 
 
 class _Cancel(Protocol):
@@ -161,17 +162,34 @@ class Delegates:
         is_sweep = self._clock.monotonic() >= self._sweep_at
         due = await self._store.delegates.due(orphans=is_sweep)
         errors = [
-            *[await self._try(self._stop, one) for one in due.to_stop],
-            *[await self._try(self._give, delegate_id) for delegate_id in due.to_give],
-            *[await self._try(self._remove, one) for one in due.orphans],
+            *await self._each(self._stop, due.to_stop),
+            *await self._each(self._give, due.to_give),
+            *await self._each(self._remove, due.orphans),
         ]
         if is_sweep and not due.orphans:
             self._sweep_at = self._clock.monotonic() + self._settings.sweep_s
-        failed = [error for error in errors if error is not None]
-        if len(failed) < len(due.to_stop) + len(due.to_give):
+        if len(errors) < len(due.to_stop) + len(due.to_give):
             self.nudge()  # there may be more, and what was stopped has a result now
-        if failed:
-            raise failed[0]
+        if errors:
+            raise errors[0]
+
+    async def _each(
+        self, act: Callable[[_Due], Awaitable[None]], ones: Sequence[_Due]
+    ) -> list[EverturnError]:
+        """Some at a time, so that they share a commit; what went wrong."""
+        limiter = anyio.CapacityLimiter(_AT_ONCE)
+        errors: list[EverturnError] = []
+
+        async def run(one: _Due) -> None:
+            async with limiter:
+                error = await self._try(act, one)
+            if error is not None:
+                errors.append(error)
+
+        async with anyio.create_task_group() as group:
+            for number, one in enumerate(ones):
+                group.start_soon(run, one, name=f"delegates {number}")
+        return errors
 
     async def _try(self, act: Callable[[_Due], Awaitable[None]], one: _Due) -> EverturnError | None:
         try:

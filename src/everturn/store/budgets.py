@@ -296,7 +296,7 @@ def _settle_left(turn: TurnRow, call: ModelCall) -> Script[None]:
     """What an earlier epoch left reserved counts as spent: its worker died before it knew the usage. If the
     same call reserves again, the answer to its first attempt was lost, and no model was called."""
     for row in (yield from RESERVATIONS.all(turn.no)):
-        if row.epoch < call.epoch:  # guard: e10
+        if row.epoch < call.epoch:
             yield from _count(row, row.amount, estimated=row.amount)
         elif (row.epoch, row.step, row.call) == (call.epoch, call.step, call.name):
             yield from _count(row, 0)
