@@ -51,6 +51,7 @@ export function commandsFor(page: Page): Command[] {
   list.push(
     { id: "next", label: words.commandNextAsk, icon: "circle-help", keys: ["G", "I"], run: () => page.nextAsk() },
     { id: "needs", label: words.needsYou, icon: "inbox", run: () => page.go({ at: "needs" }) },
+    { id: "schedules", label: words.schedules, icon: "calendar-clock", slash: "schedules", run: () => page.go({ at: "schedules", id: null }) },
     { id: "side", label: words.commandSidebar, icon: "panel-left", keys: [mod, "B"], run: () => page.prefs.toggleSide() },
     { id: "panel", label: words.commandPanel, icon: "panel-right", keys: [mod, "."], slash: "timeline", run: () => page.prefs.setPanel(!page.prefs.isPanelOpen) },
     ...(opened ? [{ id: "files", label: words.commandFiles, icon: "folder" as const, slash: "files", run: () => page.prefs.setPanel(true, "files") }] : []),

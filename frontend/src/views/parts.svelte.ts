@@ -38,6 +38,7 @@ export class Parts {
   readonly jobs = new Part(() => import("./jobs/JobsView.svelte"));
   readonly jobLine = new Part(() => import("./jobs/JobLine.svelte"));
   readonly needs = new Part(() => import("./needs/Needs.svelte"));
+  readonly schedules = new Part(() => import("./schedules/Schedules.svelte"));
   readonly settings = new Part(() => import("./settings/Settings.svelte"));
 
   /** Load every part before it is wanted: the server may be away by then. */
