@@ -14,3 +14,5 @@ import App from "./App.svelte";
 const root = new URL("./", document.baseURI.split("#")[0]).href;
 mount(App, { target: document.getElementById("page")!, props: { root } });
 document.getElementById("shell")?.remove();
+// Push, and a page of its own while the server is away. Browsers have it on HTTPS and localhost only.
+void navigator.serviceWorker?.register(new URL("sw.js", root), { updateViaCache: "none" }).catch(() => undefined);

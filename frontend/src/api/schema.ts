@@ -123,6 +123,11 @@ export interface components {
             platforms: string[];
             undecided: components["schemas"]["UndecidedPart"][];
         };
+        /** AddedDevice */
+        AddedDevice: {
+            device: components["schemas"]["ShownDevice"];
+            secret: string;
+        };
         /** Answered */
         Answered: {
             items: components["schemas"]["Ask"][];
@@ -320,6 +325,12 @@ export interface components {
          * @enum {unknown}
          */
         ChangeKind: "added" | "changed" | "deleted";
+        /** ChatToAdd */
+        ChatToAdd: {
+            id: string;
+            account: string;
+            title: string;
+        };
         /**
          * ClaimReason
          * @enum {unknown}
@@ -400,6 +411,11 @@ export interface components {
         DelegatesOut: {
             items: components["schemas"]["ShownDelegate"][];
         };
+        /**
+         * DeviceKind
+         * @enum {unknown}
+         */
+        DeviceKind: "browser" | "chat" | "service" | "webhook";
         /** Failure */
         Failure: {
             code: string;
@@ -760,6 +776,18 @@ export interface components {
             token: components["schemas"]["TokenInfo"];
             text: string;
         };
+        /**
+         * NoticeKind
+         * @enum {unknown}
+         */
+        NoticeKind: "answer" | "approval" | "budget" | "delivery" | "job" | "schedule" | "test";
+        /** NoticeSettings */
+        NoticeSettings: {
+            /** @default null */
+            quiet?: components["schemas"]["QuietHours"] | null;
+            /** @default true */
+            shows_content?: boolean;
+        };
         /** Occurrence */
         Occurrence: {
             id: string;
@@ -907,6 +935,16 @@ export interface components {
             /** @default null */
             at?: number | null;
         };
+        /** Push */
+        Push: {
+            devices: components["schemas"]["ShownDevice"][];
+            kinds: components["schemas"]["NoticeKind"][];
+            key: string;
+            browser_problem: string;
+            service_problem: string;
+            settings: components["schemas"]["NoticeSettings"];
+            chats: components["schemas"]["ChatToAdd"][];
+        };
         /** QuestionAnswered */
         QuestionAnswered: {
             /** @enum {unknown} */
@@ -936,6 +974,12 @@ export interface components {
         /** Queue */
         Queue: {
             items: components["schemas"]["Turn"][];
+        };
+        /** QuietHours */
+        QuietHours: {
+            start: string;
+            end: string;
+            timezone: string;
         };
         /** ReadSentence */
         ReadSentence: {
@@ -1349,6 +1393,19 @@ export interface components {
             is_refused: boolean;
             failure: components["schemas"]["Failure"] | null;
             timeline: components["schemas"]["Bar"][];
+        };
+        /** ShownDevice */
+        ShownDevice: {
+            id: string;
+            kind: components["schemas"]["DeviceKind"];
+            name: string;
+            kinds: components["schemas"]["NoticeKind"][];
+            has_buttons: boolean;
+            created_at: number;
+            sent_at: number | null;
+            ended_at: number | null;
+            error: string;
+            chat_id: string | null;
         };
         /** ShownFolders */
         ShownFolders: {

@@ -181,7 +181,7 @@ export class Page {
     if (typeof Notification !== "function" || Notification.permission !== "granted") return;
     const title = this.titleOf(session);
     const text = needsYou(session) ? words.notifyAsk(title) : words.notifyDone(title);
-    const note = new Notification(words.appName, { body: text, tag: session.id });
+    const note = new Notification(words.appName, { body: text, tag: `answer:${session.id}` });
     note.onclick = () => {
       focus();
       this.go({ at: "session", id: session.id });

@@ -6,6 +6,7 @@ import arrowDown from "lucide-static/icons/arrow-down.svg?raw";
 import arrowLeft from "lucide-static/icons/arrow-left.svg?raw";
 import arrowUp from "lucide-static/icons/arrow-up.svg?raw";
 import atSign from "lucide-static/icons/at-sign.svg?raw";
+import bell from "lucide-static/icons/bell.svg?raw";
 import brain from "lucide-static/icons/brain.svg?raw";
 import bell from "lucide-static/icons/bell.svg?raw";
 import calendarClock from "lucide-static/icons/calendar-clock.svg?raw";
@@ -22,6 +23,9 @@ import copy from "lucide-static/icons/copy.svg?raw";
 import cpu from "lucide-static/icons/cpu.svg?raw";
 import download from "lucide-static/icons/download.svg?raw";
 import ellipsis from "lucide-static/icons/ellipsis.svg?raw";
+import laptop from "lucide-static/icons/laptop.svg?raw";
+import megaphone from "lucide-static/icons/megaphone.svg?raw";
+import smartphone from "lucide-static/icons/smartphone.svg?raw";
 import file from "lucide-static/icons/file.svg?raw";
 import fileCode from "lucide-static/icons/file-code.svg?raw";
 import filePen from "lucide-static/icons/file-pen.svg?raw";
@@ -160,6 +164,10 @@ const files = {
   "unplug": unplug,
   "upload": upload,
   "users": users,
+  "bell": bell,
+  "laptop": laptop,
+  "megaphone": megaphone,
+  "smartphone": smartphone,
   "webhook": webhook,
   "wrench": wrench,
   "x": x,

@@ -255,6 +255,10 @@ class Notifications(Protocol):
 
     async def devices(self, owner: str) -> Sequence[Device]: ...
 
+    async def chats(self, owner: str) -> Sequence[Chat]:
+        """Those that can be added."""
+        ...
+
     async def add(self, owner: str, target: NewTarget) -> tuple[Device, str]:
         """The device, and the secret that signs a webhook's messages. Raises Invalid, Limit, NotFound,
         AddressRefused."""

@@ -31,7 +31,7 @@ from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings, NotificationSettings
 from everturn.delivery.signatures import read_secret
 from everturn.delivery.traces import is_unexpected
-from everturn.domain.delivery import AccountLease
+from everturn.domain.delivery import AccountLease, Chat
 from everturn.domain.errors import Invalid, LeaseLost, PlatformBusy, PlatformRefused, Retry
 from everturn.domain.ids import Ids
 from everturn.domain.json_types import JsonObject
@@ -133,6 +133,9 @@ class NotificationService:
 
     async def devices(self, owner: str) -> Sequence[Device]:
         return await self._devices.list(owner)
+
+    async def chats(self, owner: str) -> Sequence[Chat]:
+        return await self._services.store.delivery.chats.list(owner)
 
     async def add(self, owner: str, target: NewTarget) -> tuple[Device, str]:
         device_id = self._ids.make("dev")

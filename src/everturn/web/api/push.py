@@ -46,9 +46,15 @@ class ShownDevice(msgspec.Struct, frozen=True):
     chat_id: str | None
 
 
+class ChatToAdd(msgspec.Struct, frozen=True):
+    id: str
+    account: str
+    title: str
+
+
 class Push(msgspec.Struct, frozen=True):
-    """``key``: what a browser subscribes with. The problems say why browsers or other services cannot be
-    added on this server; they are empty if they can."""
+    """``key``: what a browser subscribes with. ``chats``: those that can be added. The problems say why
+    browsers or other services cannot be added on this server; they are empty if they can."""
 
     devices: tuple[ShownDevice, ...]
     kinds: tuple[NoticeKind, ...]
@@ -56,6 +62,7 @@ class Push(msgspec.Struct, frozen=True):
     browser_problem: str
     service_problem: str
     settings: NoticeSettings
+    chats: tuple[ChatToAdd, ...]
 
 
 class AddDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -219,7 +226,12 @@ class PushApi:
         key = await notifications.key()
         devices = tuple(map(_shown, await notifications.devices(owner)))
         settings = await notifications.settings(owner)
-        return Push(devices, CHOICES, key.key, key.problem, notifications.services_problem, settings)
+        chats = tuple(
+            ChatToAdd(chat.id, chat.place.account, chat.title or chat.place.chat)
+            for chat in await notifications.chats(owner)
+        )
+        services_problem = notifications.services_problem
+        return Push(devices, CHOICES, key.key, key.problem, services_problem, settings, chats)
 
 
 def _read_kinds(words: tuple[str, ...]) -> tuple[NoticeKind, ...]:

@@ -1,0 +1,33 @@
+/* While the server is away: says what waits here, and comes back when the server answers. */
+"use strict";
+
+const root = new URL("./", document.currentScript.src).href;
+const say = (count) => {
+  if (count) document.getElementById("unsent").textContent = count === 1 ? "1 unsent message is kept in this browser." : `${count} unsent messages are kept in this browser.`;
+};
+
+async function look() {
+  try {
+    if ((await fetch(`${root}healthz`, { cache: "no-store" })).ok) return location.reload();
+  } catch {
+    // Still away.
+  }
+  setTimeout(look, 3000);
+}
+
+document.getElementById("again").addEventListener("click", () => location.reload());
+// Only if the page has made it: opening it here first would leave it without its stores.
+indexedDB.databases?.().then((known) => {
+  if (!known.some((one) => one.name === "everturn")) return;
+  const opening = indexedDB.open("everturn");
+  opening.onsuccess = () => {
+    const database = opening.result;
+    if (!database.objectStoreNames.contains("outbox")) return database.close();
+    const count = database.transaction("outbox").objectStore("outbox").count();
+    count.onsuccess = () => {
+      say(count.result);
+      database.close();
+    };
+  };
+});
+setTimeout(look, 3000);
