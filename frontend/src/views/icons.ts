@@ -6,7 +6,6 @@ import arrowDown from "lucide-static/icons/arrow-down.svg?raw";
 import arrowLeft from "lucide-static/icons/arrow-left.svg?raw";
 import arrowUp from "lucide-static/icons/arrow-up.svg?raw";
 import atSign from "lucide-static/icons/at-sign.svg?raw";
-import bell from "lucide-static/icons/bell.svg?raw";
 import brain from "lucide-static/icons/brain.svg?raw";
 import bell from "lucide-static/icons/bell.svg?raw";
 import calendarClock from "lucide-static/icons/calendar-clock.svg?raw";
@@ -94,7 +93,6 @@ const files = {
   "arrow-up": arrowUp,
   "at-sign": atSign,
   "brain": brain,
-  "bell": bell,
   "calendar-clock": calendarClock,
   "check": check,
   "chevron-down": chevronDown,
