@@ -180,7 +180,7 @@ class _Parts:
         ).endpoints()
         yield from self._openai().endpoints()
         book = ScheduleBook(store.schedules, clock, services.timezone)
-        yield from SchedulesApi(engine, store, book).endpoints()
+        yield from SchedulesApi(engine, store, book, preferences).endpoints()
         yield from BudgetsApi(engine, clock, services.timezone).endpoints()
         if services.notifications is not None:
             yield from PushApi(services.notifications, self._audit).endpoints()

@@ -20,6 +20,7 @@ from everturn.domain.budgets import (
 )
 from everturn.domain.clock import Clock
 from everturn.engine import Engine
+from everturn.web.access.identity import Scope
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 _Zone = Annotated[str, Meta(max_length=100)]
@@ -91,6 +92,7 @@ class BudgetsApi:
                 run=self.put,
                 summary="Set, change or remove a budget.",
                 tag="settings",
+                scope=Scope.ADMIN,
                 body=PutBudget,
                 answer=BudgetList,
                 errors=(e.Invalid, e.NotFound, e.Gone),

@@ -24,9 +24,11 @@ from everturn.domain.sessions import SessionChat
 from everturn.domain.store import Store
 from everturn.engine import Engine
 from everturn.schedules import Preview, ReadSentence, ScheduleBook, describe
+from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
-from everturn.web.api.sessions import SessionId
-from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
+from everturn.web.api.sessions import SessionId, check_place
+from everturn.web.http.routing import AnyCall, AnyEndpoint, ApiCall, Endpoint, Nothing
+from everturn.web.preferences import PreferencesOf
 
 _LAST = 8  # of the list: how many of the latest occurrences it shows of each schedule
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -135,7 +137,8 @@ class OccurrencesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchedulesApi:
-    def __init__(self, engine: Engine, store: Store, book: ScheduleBook) -> None:
+    def __init__(self, engine: Engine, store: Store, book: ScheduleBook, preferences: PreferencesOf) -> None:
+        self._preferences = preferences
         self._engine = engine
         self._schedules: Schedules = store.schedules
         self._chats = store.delivery.chats
@@ -166,7 +169,7 @@ class SchedulesApi:
                 body=AddSchedule,
                 answer=ScheduleView,
                 status=201,
-                errors=(e.Invalid, e.NotFound, e.Gone, e.TextEmpty, e.TextTooLong, e.Limit),
+                errors=(e.Invalid, e.NotFound, e.Gone, e.TextEmpty, e.TextTooLong, e.Limit, ScopeMissing),
             ),
             Endpoint(
                 method="POST",
@@ -216,7 +219,7 @@ class SchedulesApi:
                 scope=Scope.CHAT,
                 body=ChangeSchedule,
                 answer=ScheduleView,
-                errors=(e.Invalid, e.NotFound, e.Gone, e.TextEmpty, e.TextTooLong, e.Stale),
+                errors=(e.Invalid, e.NotFound, e.Gone, e.TextEmpty, e.TextTooLong, e.Stale, ScopeMissing),
             ),
             Endpoint(
                 method="DELETE",
@@ -260,6 +263,8 @@ class SchedulesApi:
 
     async def add(self, call: ApiCall[Nothing, AddSchedule]) -> ScheduleView:
         body = call.body
+        check_place(call, is_named=body.profile is not None)
+        has_session = body.session_id is not None and body.runs_in is RunsIn.ONE
         settings = ScheduleSettings(
             name=body.name,
             text=body.text,
@@ -268,7 +273,7 @@ class SchedulesApi:
             when_overlapping=body.when_overlapping,
             runs_in=body.runs_in,
             model=body.model,
-            profile=body.profile,
+            profile=body.profile if has_session else await self._profile(call, body.profile),
             report_to=body.report_to,
         )
         return await self._view(await self._book.add(call.owner, settings, body.session_id))
@@ -290,6 +295,7 @@ class SchedulesApi:
             for field in call.body.__struct_fields__
             if (value := getattr(call.body, field)) is not UNSET
         }
+        given |= await self._place(call, schedule, given)
         if "paused" in given:
             given["is_paused"] = given.pop("paused")
         timing = schedule.settings.timing
@@ -298,6 +304,29 @@ class SchedulesApi:
         if "text" in given:
             given["is_trusted"] = True  # its owner has written it anew
         return await self._view(await self._book.change(call.owner, schedule.id, **given))
+
+    # ``Any``: fields of a change.
+    async def _place(self, call: AnyCall, schedule: Schedule, given: dict[str, Any]) -> dict[str, Any]:
+        """The profile that a change leads to, if it is another one. A token that may only chat neither
+        chooses one nor gives its own words to a schedule for which one was chosen. Raises ScopeMissing."""
+        settings = schedule.settings
+        is_named = "profile" in given or ("text" in given and settings.profile is not None)
+        check_place(call, is_named=is_named)
+        runs_in, session = (
+            given.get("runs_in", settings.runs_in),
+            given.get("session_id", schedule.session_id),
+        )
+        is_moved = not given.keys().isdisjoint(("text", "session_id", "runs_in"))
+        if is_named or settings.profile or not is_moved or (runs_in is RunsIn.ONE and session is not None):
+            return {}
+        return {"profile": await self._profile(call, None)}
+
+    async def _profile(self, call: AnyCall, profile: str | None) -> str | None:
+        """The preferred one, for sessions that a token starts that may only chat: without a name they would
+        lead out of it."""
+        if call.caller.may(Scope.ADMIN):
+            return profile
+        return (await self._preferences.get(call.owner)).profile
 
     async def delete(self, call: ApiCall[Nothing, Nothing]) -> None:
         await self._schedules.delete(call.owner, call.path["schedule"])
