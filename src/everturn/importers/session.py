@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from everturn.domain.errors import Remedy
 from everturn.domain.fold import Fold
 from everturn.domain.ids import derive_id, message_id
 from everturn.domain.messages import AnyPart, Attachment, Call, Message, Outcome, Result, Role
@@ -22,12 +23,14 @@ from everturn.importers.values import Conversation, CutOff, ForeignMessage
 _CUT_OFF: Final = Failure(
     "imported_cut_off",
     "The other system stopped while it answered this message.",
-    "Press Resume to have it answered here, or write a new message.",
+    "Retry it to have it answered here, or write a new message.",
+    Remedy.RETRY,
 )
 _UNANSWERED: Final = Failure(
     "imported_unanswered",
     "This message had no answer when it was exported.",
-    "Press Resume to have it answered here, or write a new message.",
+    "Retry it to have it answered here, or write a new message.",
+    Remedy.RETRY,
 )
 _NO_RESULT: Final = "The export holds no result of this call."
 

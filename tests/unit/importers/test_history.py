@@ -13,11 +13,15 @@ import pytest
 from everturn.domain.errors import BadImport
 from everturn.domain.media import describe_file
 from everturn.domain.messages import Attachment, Call, Message, Outcome, Reasoning, Result, Role, Text
+from everturn.domain.store_values import Request, RetriedTurn
 from everturn.domain.turns import Turn, TurnState
 from everturn.importers import Imported, ImportOutcome, import_history, open_history, recognize
 from everturn.store import Store
+from everturn.testing import Say, ScriptedModel
+from everturn.testing.harness import open_harness
 from tests import foreign_exports as ex
 from tests.acting import ME
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +118,7 @@ async def test_an_answer_that_hermes_left_unfinished_is_recovered_from_its_journ
     )
 
 
-async def test_a_message_without_a_journal_is_kept_and_can_be_resumed(store: Store, tmp_path: Path) -> None:
+async def test_a_message_without_a_journal_is_kept_and_can_be_answered(store: Store, tmp_path: Path) -> None:
     pending = {"pending_user_message": "And now?", "active_stream_id": "../../etc/passwd"}
     folder = ex.hermes_folder(tmp_path, a1=ex.hermes_session(**pending))
     one, turns, messages = await only(store, "hermes", folder)
@@ -122,6 +126,17 @@ async def test_a_message_without_a_journal_is_kept_and_can_be_resumed(store: Sto
     assert (turns[-1].state, one.notes) == (TurnState.INTERRUPTED, ("Its last message was not answered.",))
     session = await store.sessions.get(ME, str(one.session_id))
     assert session.head == turns[-1].id
+    model = ScriptedModel(Say("Now it is done."))
+    async with open_harness(store, model=model) as harness:
+        again = await harness.engine.retry(ME, session.id, RetriedTurn(), Request(key="r"))
+        await until("it is answered", lambda: _is_completed(store, again.turn.id))
+    assert [message.text for message in model.requests[0].messages][-1] == "And now?"
+    _, _, messages = await store.transcript.export(ME, str(one.session_id))
+    assert shown(messages)[-1] == "assistant: Now it is done."
+
+
+async def _is_completed(store: Store, turn_id: str) -> bool:
+    return (await store.turns.get(ME, turn_id)).state is TurnState.COMPLETED
 
 
 async def test_a_torn_file_is_read_from_the_database_and_one_found_nowhere_is_named(
