@@ -57,14 +57,27 @@ class Model:
         self.last: Files = {}
         self.path: list[Node] = []
         self.undone: list[Node] = []
+        self.users: dict[frozenset[tuple[str, str]], Files] = {}  # what a user changed: what there was before
+
+    def made(self) -> Files:
+        """What calls and restores left, without what the user changed: that is never overwritten unasked, also if
+        a move has brought it back."""
+        return self.users.get(frozenset(self.last.items()), self.last)
+
+    def record_users(self, found: Files) -> None:
+        if found != self.last:
+            self.users[frozenset(found.items())] = dict(self.made())
 
     def turn(self, changes: Files) -> None:
         before = dict(self.folder)
+        self.record_users(before)
         if self.last != before and self.path:
             self.path[-1].after = before
         self.folder |= changes
         is_changed = self.folder != before
         after = dict(self.folder) if is_changed else None
+        if is_changed:
+            self.users.pop(frozenset(self.folder.items()), None)
         self.path.append(Node(self.path[-1] if self.path else None, before if is_changed else None, after))
         self.last = dict(self.folder)
         self.undone = []
@@ -92,16 +105,15 @@ class Model:
     def _move(self, wanted: Files | None, choice: FilesChoice | None, left: Node | None) -> bool:
         if choice is FilesChoice.KEEP or wanted is None or wanted == self.last:
             return True
-        present = dict(self.folder)
+        present, made = dict(self.folder), self.made()
         conflicts = {
             name: text
             for name, text in present.items()
-            if self.last.get(name) != text
-            and wanted.get(name) != text
-            and not is_restored(name, text, wanted)
+            if made.get(name) != text and wanted.get(name) != text and not is_restored(name, text, wanted)
         }
         if conflicts and choice is None:
             return False
+        self.record_users(present)
         if present != self.last and left is not None:
             left.after = present
         self.folder = dict(wanted)
@@ -118,7 +130,9 @@ class Model:
     def branch(self) -> Model:
         """The copy begins with what is in the folder; its turns have files of their own."""
         copy = Model()
-        copy.folder, copy.last = dict(self.folder), dict(self.folder)
+        copy.folder, copy.last, copy.users = dict(self.folder), dict(self.folder), dict(self.users)
+        if self.folder != self.last:
+            copy.users[frozenset(self.folder.items())] = dict(self.made())
         for node in self.path:
             copy.path.append(Node(copy.path[-1] if copy.path else None, node.before, node.after))
         if copy.path and self.folder != self.last and self.folder not in self._recorded():
