@@ -26,7 +26,7 @@ from everturn.testing.models import Wait
 from everturn.tools.profiles import Profile, find_excess
 from everturn.workspace import FilesSettings, Recorder, Restorer
 from everturn.workspace.restorer import MadeFiles
-from tests.acting import ME, answer, append, claim, complete, new_session, start
+from tests.acting import ME, answer, append, claim, complete, new_session, say, start
 from tests.conftest import OpenAnother
 from tests.delegating import PROFILES, delegating, hand_over, task
 from tests.race.test_read_committed import Between, between, held, server
@@ -261,3 +261,15 @@ async def test_e09_an_exported_delegate_is_imported_as_a_session_of_its_own(
         assert [one.id for one in (await empty.sessions.list(ME)).items] == [copy.id]
         again = await export_document(empty, ME, copy.id)
         assert (again.messages, again.session.title) == (document.messages, document.session.title)
+
+
+async def test_e09_the_report_of_a_delegate_gives_its_session_no_other_profile(store: Store) -> None:
+    session = await new_session(store)
+    await say(store, session.id, "share", profile="tight")
+    held = await claim(store, session_id=session.id)
+    (delegate,) = await delegated(store, held.turn.id)
+    await complete(store, held, await append(store, held, answer("shared")))
+    await finish(store, delegate)
+    woken = await store.delegates.give(delegate.id)
+    assert woken is not None
+    assert (woken.session_id, woken.profile) == (session.id, "tight")

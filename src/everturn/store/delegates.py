@@ -380,7 +380,7 @@ def _give(tx: Tx, delegate_id: str) -> Script[Turn | None]:
     tx.touch(parent.owner, parent.id)
     if row.is_waited:
         return None
-    return (yield from _wake(tx, parent, row))
+    return (yield from _wake(tx, parent, row, None if turn is None else turn.turn.profile))
 
 
 def _make_ended(row: DelegateColumns, *, is_told: bool) -> DelegateEnded:
@@ -413,9 +413,9 @@ def _answer(tx: Tx, parent: SessionRow, turn: TurnRow, row: DelegateColumns) -> 
     return (yield from get_turn(turn.no)).turn
 
 
-def _wake(tx: Tx, parent: SessionRow, row: DelegateColumns) -> Script[Turn | None]:
+def _wake(tx: Tx, parent: SessionRow, row: DelegateColumns, profile: str | None) -> Script[Turn | None]:
     """A report, like that of a job's end: a trusted message with only our own words. ``delegate_result``
-    returns the delegate's own, marked."""
+    returns the delegate's own, marked. ``profile``: of the turn that delegated, if that named one."""
     result = results.decode(row.result or "")
     text = (
         f"Delegate {row.session_id} has ended: {result.state}.\n"
@@ -423,6 +423,7 @@ def _wake(tx: Tx, parent: SessionRow, row: DelegateColumns) -> Script[Turn | Non
     )
     asked = Submission(
         text=text,
+        profile=profile,  # guard: e09
         when_busy=WhenBusy.STEER,
         key=f"delegate:{row.session_id}",
         source=Source("delegate", row.session_id, is_trusted=True),
