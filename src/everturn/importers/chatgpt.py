@@ -47,9 +47,11 @@ def _shown(node_id: object, nodes: Mapping[str, _Json], kept: set[str]) -> str |
 def _messages(nodes: Mapping[str, _Json], at: int, export: ExportFile) -> Iterator[ForeignMessage]:
     """Nodes with something to show; their parents skip the others."""
     made = {key: one for key, node in nodes.items() if (one := _message(key, node, at, export)) is not None}
+    shown: dict[str, str | None] = {}  # by node: the nearest from there up that became a message
     for key in _in_order(nodes):
+        parent = shown.get(nodes[key].get("parent") or "")  # parents come first: no walk up for each node
+        shown[key] = key if key in made else parent
         if key in made:
-            parent = _shown(nodes[key].get("parent"), nodes, set(made))
             yield ForeignMessage(
                 key,
                 parent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
 
@@ -68,6 +68,8 @@ class ExportFile:
         ]
         if not found:
             raise BadImport(f"{self._name} holds no {name}*.json. Nothing was imported.")
+        # All are held at once, so many small ones count like a large one.
+        _refuse_bomb(self._name, found, JSON_BYTES_MAX)
         for info in sorted(found, key=lambda one: one.filename):
             yield self._read(info, JSON_BYTES_MAX)
 
@@ -89,9 +91,9 @@ class ExportFile:
         return next((self._by_id[name] for name in names), None)
 
     def _read(self, info: zipfile.ZipInfo, bytes_max: int) -> bytes:
-        is_bomb = info.file_size > FREE_BYTES and info.file_size > RATIO_MAX * max(1, info.compress_size)
-        if info.file_size > bytes_max or is_bomb or self._archive is None:
-            raise BadImport(f"{info.filename[:80]} is too large ({info.file_size:,} bytes).")
+        _refuse_bomb(info.filename[:80], [info], bytes_max)
+        if self._archive is None:
+            raise BadImport(f"{info.filename[:80]} is in no archive.")
         try:
             return self._archive.read(info)
         except _DAMAGE as error:
@@ -111,6 +113,13 @@ class ExportFile:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             return Unreadable(name, texts.title_of(data.get("title")), f"It has an unknown form ({error!r}).")
         return found if found.messages else Unreadable(found.id, found.title, "It has no messages.")
+
+
+def _refuse_bomb(name: str, members: Sequence[zipfile.ZipInfo], bytes_max: int) -> None:
+    """``members``: those that are unpacked together."""
+    size, packed = sum(one.file_size for one in members), sum(one.compress_size for one in members)
+    if size > bytes_max or (size > FREE_BYTES and size > RATIO_MAX * max(1, packed)):
+        raise BadImport(f"{name} is too large ({size:,} bytes unpacked). Nothing was imported.")
 
 
 def _open_archive(path: Path, name: str) -> zipfile.ZipFile | None:

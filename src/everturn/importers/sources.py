@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -61,7 +62,7 @@ def recognize(path: Path, name: str = "") -> str:
 
 def _first_of(file: ExportFile, name: str) -> Iterator[bytes]:
     try:
-        yield from (bytes(raw) for raw in list(file.items(name))[:1])
+        yield from (bytes(raw) for raw in islice(file.items(name), 1))
     except BadImport:
         return  # the archive has no such file; another name is tried
 

@@ -312,6 +312,11 @@ def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
         archive.writestr("conversations.json", b"[" + b" " * 30_000_000 + b"]")
     with pytest.raises(BadImport, match="too large"):
         open_history("chatgpt", path)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(3):  # each alone is small enough
+            archive.writestr(f"conversations-{number}.json", b"[" + b" " * 9_000_000 + b"]")
+    with pytest.raises(BadImport, match="too large"):
+        open_history("chatgpt", path)
 
 
 async def test_a_conversation_of_thousands_of_messages_is_imported(store: Store, tmp_path: Path) -> None:
