@@ -273,3 +273,23 @@ async def test_e09_the_report_of_a_delegate_gives_its_session_no_other_profile(s
     woken = await store.delegates.give(delegate.id)
     assert woken is not None
     assert (woken.session_id, woken.profile) == (session.id, "tight")
+
+
+async def test_e09_a_model_gives_delegates_no_name_that_moves_a_cursor_and_no_endless_budget(
+    store: Store, clock: FakeClock
+) -> None:
+    script: list[Any] = [
+        hand_over(task(budget_tokens=2**62)),
+        hand_over(task(budget_usd=1e300)),
+        hand_over(task(name="a\x1b]0;b\x07\0c", budget_tokens=10**15)),
+        "end",
+    ]
+    async with delegating(store, script, ["done"], clock=clock) as d:
+        session = await d.h.new_session()
+        turn_id = (await d.h.send(session)).turn.id
+        assert (await d.ended(turn_id)).state is TurnState.COMPLETED
+        (delegate,) = await d.delegates(turn_id)
+        assert delegate.name == "a ]0;b c"
+        assert [result.outcome for result in await d.results(session)] == [
+            *(Outcome.ERROR, Outcome.ERROR, Outcome.OK)
+        ]

@@ -6,6 +6,7 @@ one at the top of the tree before it. Rows of the table are written under one of
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 
 import msgspec
@@ -260,7 +261,7 @@ def _refuse_too_many(new: NewDelegates, place: _Place) -> Script[None]:
 
 
 def _make_session(tx: Tx, parent: SessionRow, turn: TurnRow, task: DelegateTask) -> Script[SessionRow]:
-    name = task.name or _name(task.text)
+    name = _name(task.name) or _name(task.text)
     session_id = tx.ids.session()
     session_no = yield from SESSION_INSERT.only(
         session_id,
@@ -283,8 +284,10 @@ def _make_session(tx: Tx, parent: SessionRow, turn: TurnRow, task: DelegateTask)
 
 
 def _name(text: str) -> str:
-    """A name for a task without one: its first words."""
-    words = " ".join(text.split())
+    """A title of the first words: one line without control characters, as a user's must be. A model wrote
+    them, and a title with others could not be imported again."""
+    kept = "".join(" " if unicodedata.category(char) in ("Cc", "Cs") else char for char in text)
+    words = " ".join(kept.split())
     return words if len(words) <= NAME_CHARS_MAX else f"{words[: NAME_CHARS_MAX - 1].rstrip()}…"
 
 
@@ -423,7 +426,7 @@ def _wake(tx: Tx, parent: SessionRow, row: DelegateColumns, profile: str | None)
     )
     asked = Submission(
         text=text,
-        profile=profile,  # guard: e09
+        profile=profile,
         when_busy=WhenBusy.STEER,
         key=f"delegate:{row.session_id}",
         source=Source("delegate", row.session_id, is_trusted=True),

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
+from everturn.domain.budgets import AMOUNT_MAX, MICROS
 from everturn.domain.delegates import NAME_CHARS_MAX, Delegate, DelegateTask, describe_result
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import Emit, ToolCall, ToolResult, ToolWait
@@ -83,10 +84,12 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool, msgspec.Meta(description="Begin with a copy of the workspace; otherwise with an empty folder")
     ] = True
     budget_tokens: Annotated[
-        Annotated[int, msgspec.Meta(ge=0)] | None, msgspec.Meta(description="Tokens that it may use")
+        Annotated[int, msgspec.Meta(ge=0, le=AMOUNT_MAX)] | None,
+        msgspec.Meta(description="Tokens that it may use"),
     ] = None
     budget_usd: Annotated[
-        Annotated[float, msgspec.Meta(ge=0)] | None, msgspec.Meta(description="Dollars that it may cost")
+        Annotated[float, msgspec.Meta(ge=0, le=AMOUNT_MAX / MICROS)] | None,
+        msgspec.Meta(description="Dollars that it may cost"),
     ] = None
 
 
