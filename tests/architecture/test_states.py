@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from everturn.domain.delivery import INBOX_MOVES, OPEN, PART_MOVES, InboxState, PartState
+from everturn.domain.notifications import NOTICE_MOVES, NoticeState
 from everturn.domain.turns import ACTIVE, ENDED, MOVES, TurnState
 from everturn.store import Store
 from everturn.store.scripts.script import Script, Tx, q
@@ -70,6 +71,16 @@ async def test_the_database_refuses_every_other_move_of_a_part(store: Store, sto
     assert refused == {(old, new) for old, new in pairs if new not in PART_MOVES[old]}
 
 
+async def test_the_database_refuses_every_other_move_of_a_notification(store: Store, store_url: str) -> None:
+    refused = set()
+    for old, new in itertools.permutations(NoticeState, 2):
+        change = f"UPDATE notifications SET state = '{new}'"
+        if await _is_refused(store_url, [_CHAT, _MESSAGE, _DEVICE, _insert_notice(old), change]):
+            refused.add((old, new))
+    pairs = itertools.permutations(NoticeState, 2)
+    assert refused == {(old, new) for old, new in pairs if new not in NOTICE_MOVES[old]}
+
+
 async def test_a_chat_has_at_most_one_part_that_is_being_sent(store: Store, store_url: str) -> None:
     sending = _insert_part(0, PartState.SENDING)
     assert await _is_refused(store_url, [_CHAT, _MESSAGE, sending, _insert_part(1, PartState.SENDING)])
@@ -91,6 +102,11 @@ _MESSAGE = """
     INSERT INTO outbox (outbox_no, id, chat_no, account, key, created_at) VALUES (1, 'out_x', 1, 'main', 'k', 0)"""
 
 
+_DEVICE = """
+    INSERT INTO push_subscriptions (device_no, id, owner, kind, name, kinds, address, has_buttons, mark, chat_no, created_at)
+    VALUES (1, 'dev_x', 'local', 'webhook', '', '', '{}', 0, 'm', 1, 0)"""
+
+
 def _inbox_facts(state: InboxState) -> str:
     settled_at = "NULL" if state is InboxState.RECEIVED else "1"
     refusal = "'{}'" if state is InboxState.REFUSED else "NULL"
@@ -109,6 +125,12 @@ def _insert_part(number: int, state: PartState) -> str:
     return f"""
         INSERT INTO outbox_parts (id, outbox_no, chat_no, account, number, state, body, next_at, give_up_at, changed_at)
         VALUES ('prt_{number}', 1, 1, 'main', {number}, '{state}', '{{}}', 0, 0, 0)"""
+
+
+def _insert_notice(state: NoticeState) -> str:
+    return f"""
+        INSERT INTO notifications (id, outbox_no, device_no, kind, cause, words, state, created_at, due_at)
+        VALUES ('not_x', 1, 1, 'job', 'job_x', '{{}}', '{state}', 0, 0)"""
 
 
 def _insert(turn_id: str, session_id: str, state: TurnState) -> str:
