@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from everturn.tools.policy.guarded import any_guarded, guarded_part
 from everturn.tools.policy.repositories import Repositories
 
 
@@ -42,3 +43,13 @@ def test_what_is_made_between_two_looks_is_found_whatever_times_are_set(tmp_path
     assert repositories.find().paths == (str(tmp_path / "a" / "b" / ".git"),)
     (tmp_path / "a" / "b" / ".git").rmdir()
     assert repositories.find().paths == ()
+
+
+def test_files_that_are_written_together_count_what_a_repository_in_the_project_names(tmp_path: Path) -> None:
+    settings = tmp_path / "vendor" / "lib" / ".git" / "config"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[core]\n\thooksPath = tools/hooks\n")
+    hook = "vendor/lib/tools/hooks/pre-commit"
+    assert guarded_part(tmp_path, hook)
+    assert any_guarded(tmp_path, ["README", hook])
+    assert not any_guarded(tmp_path, ["README", "vendor/lib/tools/other", "tools/hooks/pre-commit"])

@@ -262,21 +262,39 @@ def guarded_part(root: Path, inner: str) -> str:
 def _named_part(root: Path, folder: Path, inner: str) -> str:
     """The file or folder on this path that settings of the repository in ``folder`` name."""
     top = os.path.realpath(root)
-    path = os.path.join(top, inner)
-    named = named_files(os.path.join(folder, GIT), top) if os.path.lexists(folder / GIT) else ()
-    return next((os.path.relpath(each, top) for each in named if f"{path}/".startswith(f"{each}/")), "")
+    return next(
+        (os.path.relpath(each, top) for each in _named_by(root, folder) if _leads_to(top, inner, each)), ""
+    )
+
+
+def _named_by(root: Path, folder: Path) -> tuple[str, ...]:
+    """The real paths in the project that settings of the repository in ``folder`` name."""
+    is_there = os.path.lexists(folder / GIT)
+    return tuple(named_files(os.path.join(folder, GIT), os.path.realpath(root))) if is_there else ()
+
+
+def _leads_to(top: str, inner: str, named: str) -> bool:
+    """True if a path in the project is what is named, or in it."""
+    return f"{os.path.join(top, inner)}/".startswith(f"{named}/")
 
 
 def any_guarded(root: Path, inners: Iterable[str]) -> bool:
     """True if writing all of these paths makes other programs run something: together they can be a
     repository, of which no single one shows anything."""
+    top = os.path.realpath(root)
     written: dict[tuple[str, ...], set[str]] = {}
+    named: dict[tuple[str, ...], tuple[str, ...]] = {}  # by folder: a repository can lie in another
     for inner in inners:
         parts = PurePosixPath(inner).parts
-        if startup_part(parts) or _named_part(root, root, inner):
+        if startup_part(parts):
             return True
         for depth, part in enumerate(parts):
-            written.setdefault(parts[:depth], set()).add(part)
+            folder = parts[:depth]
+            written.setdefault(folder, set()).add(part)
+            if folder not in named:
+                named[folder] = _named_by(root, root.joinpath(*folder))
+            if any(_leads_to(top, inner, each) for each in named[folder]):
+                return True
     return any(
         is_repository(
             {mark for mark in MARKS if mark in names or os.path.lexists(root.joinpath(*folder, mark))}
