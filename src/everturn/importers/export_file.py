@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +14,13 @@ import msgspec
 from everturn.domain.errors import BadImport
 from everturn.importers import texts
 from everturn.importers.values import Conversation, ForeignFile, Unreadable
+from everturn.workspace.session_import import DIRECTORY_BYTES_MAX, directory_bytes
 
 JSON_BYTES_MAX: Final = 2_000_000_000
 MEMBERS_MAX: Final = 200_000
 RATIO_MAX: Final = 200  # a member compressed more tightly counts as a bomb
 FREE_BYTES: Final = 10_000_000  # up to this size, the ratio does not matter
-_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error)
 
 
 class Reader(NamedTuple):
@@ -127,6 +129,10 @@ def _open_archive(path: Path, name: str) -> zipfile.ZipFile | None:
         if file.read(2) != b"PK":
             return None
     try:
+        with path.open("rb") as file:
+            size = directory_bytes(file, path.stat().st_size) or 0
+        if size > DIRECTORY_BYTES_MAX:
+            raise BadImport(f"{name} has too many members. Nothing was imported.")
         archive = zipfile.ZipFile(path)
     except _DAMAGE as error:
         raise BadImport(f"{name} is damaged or cut off: {error}. Nothing was imported.") from error

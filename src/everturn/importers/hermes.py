@@ -128,21 +128,21 @@ class HermesFolder:
     def _from_database(self, session_id: str) -> Conversation | Unreadable:
         try:
             return self._read_rows(session_id)
-        except apsw.Error as error:
+        except (apsw.Error, BadImport, KeyError, TypeError, ValueError) as error:
             return Unreadable(session_id, session_id, f"state.db cannot be read: {error}")
 
     def _read_rows(self, session_id: str) -> Conversation:
         session = next(iter(self._rows("sessions", "id", session_id)))
         rows = list(self._rows("messages", "session_id", session_id))
         rows.sort(key=lambda row: int(row["id"]))
-        undone = [row for row in rows if row.get("active", 1) == 0 and not row.get("compacted")]
-        kept = [row for row in rows if row not in undone]
+        kept = [row for row in rows if row.get("active", 1) != 0 or row.get("compacted")]
+        undone = len(rows) - len(kept)
         created = texts.ms_of(session.get("started_at"), 0)
         messages = _chain([_message_of_row(row) for row in kept], created, self._folder)
         created = _first(created, messages)
         notes = []
         if undone:
-            notes.append(f"{len(undone)} messages that were undone there were left out.")
+            notes.append(f"{undone} messages that were undone there were left out.")
         if session.get("parent_session_id"):
             notes.append(f"It continues the session {session['parent_session_id']}.")
         said = texts.title_of(session.get("source"))

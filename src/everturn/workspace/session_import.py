@@ -75,8 +75,11 @@ def open_archive(path: Path) -> OpenArchive:
     with _report_damage():
         size = path.stat().st_size
         with path.open("rb") as file:
-            if _directory_bytes(file, size) > DIRECTORY_BYTES_MAX:
-                raise _bad("it has too many members")
+            found = directory_bytes(file, size)
+        if found is None:
+            raise _bad("it is not a ZIP file, or cut off")
+        if found > DIRECTORY_BYTES_MAX:
+            raise _bad("it has too many members")
         archive = zipfile.ZipFile(path)
     try:
         with _report_damage():
@@ -133,13 +136,13 @@ def _report_damage() -> Iterator[None]:
         raise _bad(f"it is packed in an unusual way ({error})") from error
 
 
-def _directory_bytes(file: BinaryIO, size: int) -> int:
-    """The size of the table of members, which is read into memory as a whole."""
+def directory_bytes(file: BinaryIO, size: int) -> int | None:
+    """The size of the table of members, which is read into memory as a whole; None if there is none."""
     file.seek(max(0, size - 66_000))
     tail = file.read()
     at = tail.rfind(b"PK\x05\x06")
     if at < 0:
-        raise _bad("it is not a ZIP file, or cut off")
+        return None
     (found,) = struct.unpack_from("<I", tail, at + 12)
     if at >= 76 and tail[at - 20 : at - 16] == b"PK\x06\x07":
         (found,) = struct.unpack_from("<Q", tail, at - 76 + 40)  # a ZIP file of more than 4 GB

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import struct
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -158,6 +160,22 @@ async def test_a_torn_file_is_read_from_the_database_and_one_found_nowhere_is_na
     assert results["s1"].notes == ("1 messages that were undone there were left out.",)
     _, _, messages = await store.transcript.export(ME, str(results["s1"].session_id))
     assert shown(messages) == ["user: hello", "assistant: hi"]
+
+
+async def test_a_session_of_the_database_that_cannot_be_read_does_not_keep_out_the_others(
+    store: Store, tmp_path: Path
+) -> None:
+    ex.hermes_database(tmp_path)
+    with sqlite3.connect(tmp_path / "state.db") as database:
+        for name, column, value in (("b1", "tool_calls", "[{"), ("b2", "content", "\0json:[")):
+            database.execute("INSERT INTO sessions (id) VALUES (?)", (name,))
+            database.execute(
+                f"INSERT INTO messages (session_id, role, {column}) VALUES (?, 'user', ?)", (name, value)
+            )
+    database.close()
+    results = {one.foreign_id: one.outcome for one in await bring_in(store, "hermes", tmp_path)}
+    assert {name for name, outcome in results.items() if outcome is ImportOutcome.REFUSED} == {"b1", "b2"}
+    assert results.keys() == {"a1", "s1", "b1", "b2"}
 
 
 async def test_only_files_inside_the_folder_are_read(store: Store, tmp_path: Path) -> None:
@@ -316,6 +334,18 @@ def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
         for number in range(3):  # each alone is small enough
             archive.writestr(f"conversations-{number}.json", b"[" + b" " * 9_000_000 + b"]")
     with pytest.raises(BadImport, match="too large"):
+        open_history("chatgpt", path)
+
+
+def test_an_archive_with_an_endless_list_of_members_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "chats.zip"
+    end = struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, 1 << 30, 0, 0)
+    with path.open("wb") as file:
+        file.write(b"PK")
+        file.truncate(1 << 30)  # holes: it takes no room
+        file.seek(0, 2)
+        file.write(end)
+    with pytest.raises(BadImport, match="too many members"):
         open_history("chatgpt", path)
 
 
