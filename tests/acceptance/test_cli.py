@@ -612,3 +612,38 @@ async def test_the_ten_lines_of_the_readme_work(data_dir: Path, wires: WireServe
     result = await anyio.run_process([sys.executable, "-c", code], env=environment(data_dir, wires))
     assert b"turn.completed" in result.stdout
     assert b"Danube" in result.stdout
+
+
+async def test_sessions_are_renamed_archived_and_deleted(data_dir: Path) -> None:
+    async with open_store(data_dir=data_dir) as store:
+        session = await store.sessions.create("local")
+    await command(data_dir, "sessions", "rename", session.id, "Rivers of Europe")
+    assert (await command(data_dir, "sessions")).stdout.endswith("Rivers of Europe\n")
+    await command(data_dir, "sessions", "archive", session.id)
+    assert session.id not in (await command(data_dir, "sessions")).stdout
+    await command(data_dir, "sessions", "archive", session.id, "--undo")
+    refused = await command(data_dir, "sessions", "delete", session.id)
+    assert refused.returncode == 1  # nobody answers
+    assert session.id in (await command(data_dir, "sessions")).stdout
+    assert (await command(data_dir, "sessions", "delete", session.id, "--yes")).returncode == 0
+    assert session.id not in (await command(data_dir, "sessions", "--all")).stdout
+    async with open_store(data_dir=data_dir) as store:
+        [deletion] = await store.sessions.deletions()
+        assert deletion.session_id == session.id
+    wrong = await command(data_dir, "sessions", "rename", "ses_x", "y")
+    assert wrong.returncode == 1
+    assert "'everturn sessions' lists" in wrong.stderr
+
+
+async def test_keys_are_listed_by_place_saved_and_removed_but_never_shown(data_dir: Path) -> None:
+    saved = await command(data_dir, "keys", "set", "openai", stdin="sk-planted-0123456789\n")
+    assert (saved.returncode, saved.stdout) == (0, "The key of openai is saved (file).\n")
+    listed = (await command(data_dir, "keys", ANTHROPIC_API_KEY="sk-other-0123456789")).stdout
+    places = {line.split()[1]: line.split()[-1] for line in listed.splitlines()[1:]}
+    assert (places["openai"], places["anthropic"]) == ("file", "environment")
+    assert "sk-" not in listed + saved.stderr
+    assert (await command(data_dir, "keys", "remove", "openai")).returncode == 0
+    again = await command(data_dir, "keys", "remove", "openai")
+    assert (again.returncode, "No key of openai is saved." in again.stderr) == (1, True)
+    unknown = await command(data_dir, "keys", "set", "nosuch", stdin="sk-x-0123456789\n")
+    assert (unknown.returncode, "There is no provider 'nosuch'." in unknown.stderr) == (1, True)
