@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from everturn.domain.delivery import NewPart
 from everturn.domain.platform import Platform
 
-_PLAIN_CHARS_MAX = 1_500  # every platform accepts this many
+_PLAIN_CHARS_MAX = 900  # every platform accepts this many, even if it has to escape each of them
 _log = logging.getLogger("everturn.delivery")
 
 

@@ -64,22 +64,26 @@ def _telegram_run(run: Run) -> str:
 
 def _slack_run(run: Run) -> str:
     if Style.CODE in run.styles:
-        return _between_backticks(run, _slack_escape(run.text))
+        return _between_backticks(run, escape_slack(run.text))
     if run.link:
-        label = _slack_escape(run.text).replace("|", "¦").replace("\n", " ")
-        address = _slack_escape(run.link).replace("|", "%7C")
+        label = escape_slack(run.text).replace("|", "¦").replace("\n", " ")
+        address = escape_slack(run.link).replace("|", "%7C")
         return _wrap(run, f"<{address}|{label}>", _SLACK_SIGNS)
-    return _wrap(run, _slack_escape(run.text), _SLACK_SIGNS)
+    return _wrap(run, escape_slack(run.text), _SLACK_SIGNS)
 
 
-def _slack_escape(text: str) -> str:
+def escape_slack(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def escape_discord(text: str) -> str:
+    return _DISCORD_SPECIAL.sub(r"\\\1\2", text)
 
 
 def _discord_run(run: Run) -> str:
     if Style.CODE in run.styles:
         return _between_backticks(run, run.text)
-    text = _DISCORD_SPECIAL.sub(r"\\\1\2", run.text)
+    text = escape_discord(run.text)
     text = _wrap(run, text, _DISCORD_SIGNS)
     return f"[{text}](<{run.link}>)" if run.link and ">" not in run.link else text
 
@@ -121,7 +125,7 @@ def _fence(text: str, language: str = "") -> str:
 
 _CODE: Final[Mapping[Dialect, Callable[[Block], str]]] = {
     Dialect.TELEGRAM: _telegram_code,
-    Dialect.SLACK: lambda block: _fence(_slack_escape(_content(block))),
+    Dialect.SLACK: lambda block: _fence(escape_slack(_content(block))),
     Dialect.DISCORD: lambda block: _fence(_content(block), block.language),
     Dialect.PLAIN: lambda block: "\n".join("    " + line for line in _content(block).split("\n")),
 }

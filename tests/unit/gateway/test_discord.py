@@ -152,6 +152,13 @@ async def test_what_no_person_wrote_is_counted_and_a_deletion_is_told(
     assert platform.unknown_updates == 4
 
 
+async def test_a_plain_text_names_no_link_as_another(
+    platform: DiscordPlatform, service: DiscordService
+) -> None:
+    await platform.send(part_of(CHAT, NewPart("[Allow](https://x.example)\nhttps://here.example/#/s/ses_1")))
+    assert service.read() == ["\\[Allow\\](https://x.example)\nhttps://here.example/#/s/ses_1"]
+
+
 async def test_a_press_is_answered_once_it_is_stored(
     platform: DiscordPlatform, service: DiscordService
 ) -> None:

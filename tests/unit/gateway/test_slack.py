@@ -348,6 +348,14 @@ async def test_an_answer_goes_to_its_thread_without_previews(
     assert message["unfurl_links"] in (False, "0", "false", "False")
 
 
+async def test_a_plain_text_calls_nobody_and_names_no_link_as_another(
+    platform: SlackPlatform, service: SlackService, chat: Chat
+) -> None:
+    await platform.send(part_of(chat, NewPart("<!channel> <https://x.example|Allow> & more")))
+    (message,) = service.posted
+    assert message["text"] == "&lt;!channel&gt; &lt;https://x.example|Allow&gt; &amp; more"
+
+
 async def test_f03_a_possible_repeat_is_marked(
     platform: SlackPlatform, service: SlackService, chat: Chat
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ from everturn.domain.delivery import (
 from everturn.domain.errors import PlatformBusy, PlatformRefused
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.platform import Deliver, Features, FindSeen, Identity, Promises, SendLimits
-from everturn.gateway.dialects import Dialect
+from everturn.gateway.dialects import Dialect, escape_discord
 from everturn.gateway.discord.client import DiscordHttp, TokenRefused, translate_errors
 from everturn.gateway.discord.updates import UpdateReader
 from everturn.gateway.rendering import render
@@ -41,6 +42,7 @@ CONFIG_ONLY: Final = ("api_url", "gateway_url")  # the token is sent there
 SENT_TO: Final = CONFIG_ONLY
 _EVENTS: Final = ("READY", "MESSAGE_CREATE", "MESSAGE_UPDATE", "MESSAGE_DELETE", "INTERACTION_CREATE")
 _TEXT_MAX: Final = 2_000
+_ADDRESS: Final = re.compile(r"https?://[\w.:/#?=&%+-]+")
 _NONCE_CHARS_MAX: Final = 25
 _NO_PREVIEWS: Final = 4  # a flag of messages
 _ROW_MAX: Final = 5  # buttons side by side
@@ -261,7 +263,7 @@ class DiscordPlatform:
             await (await self._open()).request(route)
 
     def render(self, markdown: str) -> Sequence[NewPart]:
-        return [NewPart(text) for text in render(markdown, Dialect.DISCORD, _TEXT_MAX)]
+        return [NewPart(text, "markdown") for text in render(markdown, Dialect.DISCORD, _TEXT_MAX)]
 
     async def _call(
         self, chat: Chat, method: str, path: str, *, is_harmless_twice: bool = False, **content: Json
@@ -306,9 +308,17 @@ def _too_large(file: RemoteFile, bytes_max: int) -> PlatformRefused:
     return PlatformRefused(f"{file.name} is larger than {bytes_max:,} bytes.")
 
 
+def _plain(text: str) -> str:
+    """A text in no format, with nothing in it that Discord would read as formatting, such as a link under
+    another name. A line that is an address stays one."""
+    lines = text.split("\n")
+    return "\n".join(line if _ADDRESS.fullmatch(line) else escape_discord(line) for line in lines)
+
+
 def _body(body: NewPart) -> dict[str, object]:
     # No mentions: an answer must not call everyone in a server, whatever its text says.
-    return {"content": body.text, "components": _rows(body.buttons), "allowed_mentions": {"parse": []}}
+    text = body.text if body.format else _plain(body.text)
+    return {"content": text, "components": _rows(body.buttons), "allowed_mentions": {"parse": []}}
 
 
 def _rows(buttons: Sequence[Button]) -> list[dict[str, object]]:

@@ -21,7 +21,7 @@ from everturn.domain.delivery import Chat, NewPart, OutgoingFile, OutgoingPart, 
 from everturn.domain.errors import PlatformBusy, PlatformRefused
 from everturn.domain.json_types import JsonObject
 from everturn.domain.platform import Deliver, Features, Identity, Promises, SendLimits
-from everturn.gateway.dialects import Dialect
+from everturn.gateway.dialects import Dialect, escape_slack
 from everturn.gateway.rendering import render
 from everturn.gateway.slack.history import find_missed
 from everturn.gateway.slack.updates import Frame, UpdateReader
@@ -215,7 +215,7 @@ class SlackPlatform:
                 files=[{"id": str(slot["file_id"]), "title": file.name}],
                 channel_id=place.chat,
                 thread_ts=place.thread or None,
-                initial_comment=(REPEAT_NOTE if part.is_repeat else "") + part.body.text or None,
+                initial_comment=(REPEAT_NOTE if part.is_repeat else "") + _text_of(part.body) or None,
             )
         return str(slot["file_id"])
 
@@ -255,8 +255,13 @@ class SlackPlatform:
         """Nothing to close: each call has a connection of its own."""
 
 
+def _text_of(body: NewPart) -> str:
+    """Slack reads signs in every text: in a plain one they would call people, or name a link as another."""
+    return body.text if body.format else escape_slack(body.text)
+
+
 def _content(body: NewPart, *, note: str = "") -> _Content:
-    text = note + body.text
+    text = note + _text_of(body)
     if not body.buttons:
         return {"text": text, "blocks": []}  # none: an edit takes buttons away
     section = {"type": "section", "text": {"type": "mrkdwn", "text": text[:TEXT_CHARS_MAX]}}
