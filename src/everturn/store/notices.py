@@ -17,13 +17,15 @@ _settings = msgspec.json.Decoder(ScheduleSettings)
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """``id``: of what happened. ``words``: what only this transaction knows of it."""
+    """``id``: of what happened. ``words``: what only this transaction knows of it. ``time``: of this occasion,
+    if the same can happen again."""
 
     kind: NoticeKind
     id: str
     session_no: int | None = None
     turn_no: int | None = None
     words: str = ""
+    time: int | None = None
 
 
 def owe_notices(tx: Tx, owner: str, cause: Cause) -> Script[None]:
@@ -41,7 +43,7 @@ def owe_notice(
         found = yield q("note_in_chat", device.device_chat_no, cause.session_no, cause.turn_no)
         if found:
             return None
-    key = f"note:{cause.kind}:{cause.id}"
+    key = f"note:{cause.kind}:{cause.id}" + ("" if cause.time is None else f":{cause.time}")
     outbox_no = yield from NOTE_OWE.first(
         tx.ids.make("out"), device.device_chat_no, key, cause.session_no, cause.turn_no, tx.now
     )

@@ -309,7 +309,7 @@ def _settle(tx: Tx, plan: DuePlan) -> Script[Settlement]:
         times = tuple(_skip(time, _SESSION_DELETED) for time in times)
         schedule = msgspec.structs.replace(schedule, paused_at=tx.now, pause_reason=_SESSION_DELETED)
         words = f"{schedule.settings.name}\nPaused. {_SESSION_DELETED}"
-        cause = Cause(NoticeKind.SCHEDULE, schedule.id, words=words)
+        cause = Cause(NoticeKind.SCHEDULE, schedule.id, words=words, time=tx.now)
         yield from owe_notices(tx, schedule.owner, cause)  # guard: f10
     made = []
     for time in times:

@@ -278,7 +278,8 @@ def end_queued(
     event = _end_event(ending, Recovery.NONE, version)
     yield from add_events(tx, session, EventPlace(turn, 0, 1), [event])
     if ending.state is TurnState.FAILED and ending.failure is not None:
-        yield from owe_for_end(tx, session, turn, ending.failure.message)
+        yield q("session_unread", session.no)  # guard: f10
+        yield from owe_for_end(tx, session, turn, ending.failure.message)  # guard: f10
     yield from refresh(tx, session)
     return (yield from get_turn(turn.no)).turn
 

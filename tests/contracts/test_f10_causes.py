@@ -1,0 +1,144 @@
+"""F10: each cause of a notification owes one, and takes it back when it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from everturn.domain.asks import AskTopic, DoubtAnswer
+from everturn.domain.delivery import WhenUnknown
+from everturn.domain.notifications import ANSWER_AFTER_MS
+from everturn.domain.turns import Failure
+from everturn.store import Store
+from everturn.testing import FakeClock
+from tests.acting import ME, answer, append, ask, claim, complete, new_session, say, start
+from tests.delivering import arrive, claim_parts, due, lease_of, record, reply
+from tests.notifying import add_browser, grace, look_and_send, service_of
+from tests.push_service import PushService
+from tests.scheduling import DAY_MS, make, settle
+
+pytestmark = pytest.mark.anyio
+BROKEN = Failure("model", "The provider cannot be reached.")
+
+
+@pytest.fixture
+def push() -> Iterator[PushService]:
+    service = PushService()
+    with service.serve():
+        yield service
+
+
+async def test_f10_a_failed_run_is_notified_until_the_next_one_and_a_paused_schedule_too(
+    store: Store, clock: FakeClock, data_dir: Path, push: PushService
+) -> None:
+    service = service_of(store, clock, data_dir, [push.private])
+    await add_browser(service, push)
+    session = await new_session(store, "Mails")
+    schedule = await make(store, clock, session_id=session.id)
+
+    async def next_run() -> None:
+        await clock.advance(DAY_MS / 1000)
+        await settle(store, clock)
+
+    await next_run()
+    held = await claim(store)
+    await store.turns.fail(held.turn.id, held.epoch, BROKEN)
+    await grace(clock)
+    await look_and_send(service)
+    (failed,) = push.messages
+    assert (failed["kind"], failed["title"], failed["text"], failed["link"]) == (
+        "schedule",
+        "Schedule failed: Morning",
+        "The provider cannot be reached.",
+        f"#/s/{session.id}",
+    )
+    await next_run()
+    held = await claim(store)
+    await complete(store, held, await append(store, held, answer("Three mails.")))
+    await look_and_send(service)
+    assert push.shown[failed["tag"]]["is_gone"], "a later run has begun"
+
+    for number in (1, 2):
+        await store.sessions.mark_deleted(ME, session.id, due_at=clock.now_ms() + DAY_MS)
+        await next_run()
+        await grace(clock)
+        await look_and_send(service)
+        paused = push.messages[-1]
+        assert (paused["title"], paused["text"], paused["link"]) == (
+            "Schedule failed: Morning",
+            "Paused. Its session was deleted.",
+            "#/schedules",
+        )
+        await store.sessions.restore(ME, session.id)
+        found = await store.schedules.get(ME, schedule.id)
+        due_at = clock.now_ms() + DAY_MS
+        await store.schedules.change(replace(found, paused_at=None, pause_reason="", due_at=due_at))
+        await look_and_send(service)
+        assert push.shown[paused["tag"]]["is_gone"], f"pause {number} is over"
+
+
+async def test_f10_an_answer_that_may_not_have_arrived_is_notified_until_a_person_decides(
+    store: Store, clock: FakeClock, data_dir: Path, push: PushService
+) -> None:
+    service = service_of(store, clock, data_dir, [push.private])
+    await add_browser(service, push)
+    accepted = await arrive(store, "u1")
+    await reply(store, accepted, "good morning")
+    (owed,) = await due(store)
+    await record(store, owed, "good morning")
+    lease, outbox = await lease_of(store), store.delivery.outbox
+    (part,) = await claim_parts(store, lease)
+    await outbox.mark_unknown(lease, part.id, "The connection broke.")
+    await outbox.settle_unknown(lease, WhenUnknown.HOLD)
+    await grace(clock)
+    await look_and_send(service)
+    (message,) = push.messages
+    assert (message["kind"], message["title"]) == ("delivery", "Delivery unknown")
+    assert message["text"].endswith("to main\nThe connection broke.")
+    assert message["link"] == f"#/s/{accepted.turn.session_id}"
+    await outbox.confirm_arrived(ME, part.id)
+    await look_and_send(service)
+    assert push.shown[message["tag"]]["is_gone"]
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+async def test_f10_a_long_turn_that_failed_is_notified_with_its_reason(
+    store: Store, clock: FakeClock, data_dir: Path, push: PushService, is_queued: bool
+) -> None:
+    service = service_of(store, clock, data_dir, [push.private])
+    await add_browser(service, push)
+    session = await new_session(store, "Build")
+    turn = (await say(store, session.id, "build it")).turn
+    epoch = None if is_queued else (await claim(store)).epoch
+    await clock.advance(ANSWER_AFTER_MS / 1000)
+    await store.turns.fail(turn.id, epoch, BROKEN)
+    await grace(clock)
+    await look_and_send(service)
+    (message,) = push.messages
+    assert (message["kind"], message["title"], message["text"]) == ("answer", "Build", BROKEN.message)
+
+
+async def test_f10_a_call_in_doubt_is_notified_until_it_is_settled(
+    store: Store, clock: FakeClock, data_dir: Path, push: PushService
+) -> None:
+    service = service_of(store, clock, data_dir, [push.private])
+    await add_browser(service, push)
+    session = await new_session(store, "Deploy")
+    held = await start(store, session.id, "deploy it")
+    doubt = ask("ask_doubt", held.turn.id, session.id, AskTopic.DOUBT, name="terminal")
+    await store.turns.wait(held.turn.id, held.epoch, held.number + 1, [doubt], [])
+    await grace(clock)
+    await look_and_send(service)
+    (message,) = push.messages
+    assert (message["kind"], message["title"], message["text"]) == (
+        "approval",
+        "Did this call finish?",
+        "Deploy\nShall I?",
+    )
+    assert "ask" not in message, "it cannot be answered from a notification"
+    await store.asks.answer(ME, "ask_doubt", DoubtAnswer.CHECK, by="browser")
+    await look_and_send(service)
+    assert push.shown[message["tag"]]["title"] == "Answered"
