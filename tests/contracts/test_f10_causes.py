@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
-from everturn.domain.asks import AskTopic, DoubtAnswer
-from everturn.domain.delivery import WhenUnknown
-from everturn.domain.notifications import ANSWER_AFTER_MS
+from everturn.domain.asks import AskTopic, Decision, DoubtAnswer
+from everturn.domain.delivery import NewPart, WhenUnknown
+from everturn.domain.notifications import ANSWER_AFTER_MS, NewTarget, NoticeKind, NoticeState
 from everturn.domain.turns import Failure
 from everturn.store import Store
-from everturn.testing import FakeClock
-from tests.acting import ME, answer, append, ask, claim, complete, new_session, say, start
+from everturn.testing import FakeClock, Say
+from everturn.testing.harness import OWNER
+from everturn.testing.models import Wait
+from tests.acting import ME, WORKER, answer, append, ask, claim, complete, new_session, say, start
+from tests.delegating import delegating, hand_over, task
 from tests.delivering import arrive, claim_parts, due, lease_of, record, reply
 from tests.notifying import add_browser, grace, look_and_send, service_of
 from tests.push_service import PushService
@@ -88,19 +92,23 @@ async def test_f10_an_answer_that_may_not_have_arrived_is_notified_until_a_perso
     accepted = await arrive(store, "u1")
     await reply(store, accepted, "good morning")
     (owed,) = await due(store)
-    await record(store, owed, "good morning")
-    lease, outbox = await lease_of(store), store.delivery.outbox
-    (part,) = await claim_parts(store, lease)
-    await outbox.mark_unknown(lease, part.id, "The connection broke.")
-    await outbox.settle_unknown(lease, WhenUnknown.HOLD)
+    await record(store, owed, "good", "morning")
+    lease, outbox, parts = await lease_of(store), store.delivery.outbox, []
+    for _ in range(2):
+        (part,) = await claim_parts(store, lease)
+        await outbox.mark_unknown(lease, part.id, "The connection broke.")
+        await outbox.settle_unknown(lease, WhenUnknown.HOLD)
+        parts.append(part.id)
     await grace(clock)
     await look_and_send(service)
     (message,) = push.messages
     assert (message["kind"], message["title"]) == ("delivery", "Delivery unknown")
     assert message["text"].endswith("to main\nThe connection broke.")
     assert message["link"] == f"#/s/{accepted.turn.session_id}"
-    await outbox.confirm_arrived(ME, part.id)
-    await look_and_send(service)
+    for part_id in parts:
+        assert not push.shown[message["tag"]].get("is_gone")
+        await outbox.confirm_arrived(ME, part_id)
+        await look_and_send(service)
     assert push.shown[message["tag"]]["is_gone"]
 
 
@@ -142,3 +150,47 @@ async def test_f10_a_call_in_doubt_is_notified_until_it_is_settled(
     await store.asks.answer(ME, "ask_doubt", DoubtAnswer.CHECK, by="browser")
     await look_and_send(service)
     assert push.shown[message["tag"]]["title"] == "Answered"
+
+
+async def test_f10_what_a_delegate_does_is_for_its_parent(
+    store: Store, clock: FakeClock, data_dir: Path, push: PushService
+) -> None:
+    service, gate = service_of(store, clock, data_dir, [push.private]), anyio.Event()
+    browser = push.browser((await service.key()).key)
+    await service.add(OWNER, NewTarget(name="one", browser=browser))
+    script = [hand_over(task()), "all done"]
+    async with delegating(store, script, [[Wait(gate), Say("found it")]], clock=clock) as d:
+        session = await d.h.new_session()
+        turn_id = (await d.h.send(session)).turn.id
+        await d.h.seen(session, "turn.waiting")
+        await clock.advance(ANSWER_AFTER_MS / 1000)
+        gate.set()
+        await d.ended(turn_id)
+    await grace(clock)
+    notices = await store.delivery.notices.due(limit=10)
+    assert [(notice.kind, notice.cause) for notice in notices] == [(NoticeKind.ANSWER, turn_id)]
+
+
+async def test_f10_a_message_is_recorded_once_and_taken_back_once_when_it_is_not_being_sent(
+    store: Store, clock: FakeClock, data_dir: Path, push: PushService
+) -> None:
+    service, notices = service_of(store, clock, data_dir, [push.private]), store.delivery.notices
+    await add_browser(service, push)
+    session = await new_session(store)
+    held = await start(store, session.id, "pay it")
+    asked = ask("ask_one", held.turn.id, session.id, AskTopic.APPROVAL, name="pay")
+    await store.turns.wait(held.turn.id, held.epoch, held.number + 1, [asked], [])
+    await grace(clock)
+    (notice,) = await notices.due(limit=10)
+    assert await notices.record(notice, NewPart("{}")) is NoticeState.SHOWN
+    assert await notices.record(notice, NewPart("{}")) is None
+    await store.asks.answer(ME, "ask_one", Decision.DENY, by="browser")
+    (notice,) = await notices.over(limit=10)
+    await store.workers.register(WORKER)
+    lease = await store.delivery.leases.take(notice.chat.place.account, WORKER)
+    assert lease is not None
+    (part,) = await claim_parts(store, lease)
+    assert await notices.withdraw(notice, None) is None
+    await store.delivery.outbox.mark_sent(lease, part.id, "")
+    assert await notices.withdraw(notice, None) is NoticeState.WITHDRAWN
+    assert await notices.withdraw(notice, None) is None

@@ -17,8 +17,8 @@ _settings = msgspec.json.Decoder(ScheduleSettings)
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """``id``: of what happened. ``words``: what only this transaction knows of it. ``time``: of this occasion,
-    if the same can happen again."""
+    """``id``: of what happened. ``words``: what only this transaction knows of it. ``time``: when, of
+    what can happen again."""
 
     kind: NoticeKind
     id: str
@@ -30,7 +30,8 @@ class Cause(msgspec.Struct, frozen=True):
 
 def owe_notices(tx: Tx, owner: str, cause: Cause) -> Script[None]:
     for device in (yield from DEVICES.all(owner)):
-        if device.ended_at is None and cause.kind.value in device.kinds.split():
+        is_wanted = cause.kind.value in device.kinds.split()
+        if is_wanted and device.ended_at is None:  # guard: f10 always
             yield from owe_notice(tx, device, cause)
 
 
@@ -41,7 +42,7 @@ def owe_notice(
     if device.device_kind == DeviceKind.CHAT and cause.session_no is not None:
         # A second message would say what the chat is told anyway.
         found = yield q("note_in_chat", device.device_chat_no, cause.session_no, cause.turn_no)
-        if found:
+        if found:  # guard: f10
             return None
     key = f"note:{cause.kind}:{cause.id}" + ("" if cause.time is None else f":{cause.time}")
     outbox_no = yield from NOTE_OWE.first(
@@ -59,7 +60,7 @@ def owe_notice(
 
 
 def owe_for_ask(tx: Tx, session: SessionRow, turn: TurnRow, ask: Ask) -> Script[None]:
-    if ask.topic == AskTopic.DELEGATE:
+    if ask.topic == AskTopic.DELEGATE:  # guard: f10
         return  # no person is asked
     kind = NoticeKind.BUDGET if ask.topic == AskTopic.BUDGET else NoticeKind.APPROVAL
     yield from owe_notices(tx, session.owner, Cause(kind, ask.id, session.no, turn.no))
@@ -67,13 +68,13 @@ def owe_for_ask(tx: Tx, session: SessionRow, turn: TurnRow, ask: Ask) -> Script[
 
 def owe_for_end(tx: Tx, session: SessionRow, turn: TurnRow, failure: str = "") -> Script[None]:
     """Called when a turn has completed or failed. A delegate's end is for its parent."""
-    if session.kind == SessionKind.DELEGATE:
+    if session.kind == SessionKind.DELEGATE:  # guard: f10
         return
     run = (yield from RUN_OF_TURN.first(turn.no)) if failure else None
     if run is not None:
         words = f"{_settings.decode(run.settings).name}\n{failure}"
         cause = Cause(NoticeKind.SCHEDULE, run.id, session.no, turn.no, words)
         yield from owe_notices(tx, session.owner, cause)
-    elif tx.now - turn.turn.created_at >= ANSWER_AFTER_MS:
+    elif tx.now - turn.turn.created_at >= ANSWER_AFTER_MS:  # guard: f10 always
         cause = Cause(NoticeKind.ANSWER, turn.id, session.no, turn.no, failure)
         yield from owe_notices(tx, session.owner, cause)

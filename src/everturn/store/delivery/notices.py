@@ -132,9 +132,7 @@ def _state(tx: Tx, notice_id: str) -> Script[str | None]:
 
 def _record(tx: Tx, notice: Notice, part: NewPart | None) -> Script[NoticeState | None]:
     row = yield from _lock(tx, notice)
-    if row is None or row.note_state != NoticeState.DUE:  # guard: f10
-        return None
-    if (yield from OUTBOX_RECORD.first(row.outbox_id, tx.now)) is None:
+    if row is None or (yield from OUTBOX_RECORD.first(row.outbox_id, tx.now)) is None:  # guard: f10
         return None
     is_standing = bool(row.is_standing) and row.ended_at is None  # guard: f10
     state = NoticeState.SHOWN if is_standing else NoticeState.DROPPED
@@ -149,10 +147,10 @@ def _withdraw(tx: Tx, notice: Notice, part: NewPart | None) -> Script[NoticeStat
     yield q("lease_insert", notice.chat.place.account)
     yield from lock_lease_row(tx, notice.chat.place.account)
     row = yield from _lock(tx, notice)
-    if row is None or row.note_state != NoticeState.SHOWN or row.is_standing:
+    if row is None or row.note_state != NoticeState.SHOWN or row.is_standing:  # guard: f10
         return None
     parts = yield from NOTE_PARTS.all(row.outbox_no)
-    if any(found.state == PartState.SENDING for found in parts):
+    if any(found.state == PartState.SENDING for found in parts):  # guard: f10
         return None
     is_unsent = bool((yield q("note_parts_waiting", row.outbox_no)))  # guard: f10
     state = NoticeState.DROPPED if is_unsent else NoticeState.WITHDRAWN
