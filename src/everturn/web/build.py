@@ -195,7 +195,7 @@ class _Parts:
             yield from WorkspaceApi(files, self._uploads).endpoints()
             yield from VersionsApi(files, clock).endpoints()
             yield from RestoreApi(engine, store, files).endpoints()
-            yield from DelegatesApi(engine, store, recorder, self._audit).endpoints()
+            yield from DelegatesApi(engine, store, recorder, self._audit, files).endpoints()
             yield from FoldersApi(services.toolbox, store.sessions).endpoints()
 
     def _openai(self) -> OpenAiApi:

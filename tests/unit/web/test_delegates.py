@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from everturn.domain.delegates import DelegateBounds, DelegateTask, NewDelegates
+from everturn.domain.sessions import NewSession
 from everturn.domain.turns import Failure
 from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import run_web
 from everturn.tools import EverturnToolbox, ToolServices, built_in
+from everturn.tools.profiles import Profile, Profiles
 from tests.acting import ME, answer, append, claim, complete, new_session, start
 
 pytestmark = pytest.mark.anyio
@@ -50,3 +52,24 @@ async def test_a_delegate_says_why_it_failed_and_its_files_can_be_refused(
         refused = (await web.http.post(f"/api/delegates/{done.id}/refuse")).json()
         assert (refused["is_refused"], refused["is_applied"]) == (True, False)
     assert (await store.delegates.get(ME, done.id)).refused_at is not None
+
+
+async def test_files_are_not_applied_to_a_project_whose_profile_only_reads(
+    store: Store, data_dir: Path, tmp_path: Path
+) -> None:
+    reading = Profiles({**built_in().profiles, "reader": Profile(name="reader", tools=("read_file",))})
+    new = NewSession(project=str(tmp_path), profile="reader")
+    session = await store.sessions.create(ME, new)
+    turn = (await start(store, session.id, "share")).turn
+    asked = NewDelegates(turn.id, "c1", (DelegateTask("a"),), False, False, DelegateBounds(2, 8))
+    (delegate,) = await store.delegates.start(asked)
+    held = await claim(store, session_id=delegate.id)
+    await complete(store, held, await append(store, held, answer("Done.")))
+    services = ToolServices(store.records, store.search, FakeClock())
+    async with (
+        EverturnToolbox(data_dir, services, reading) as tools,
+        run_web(store, data_dir, extras={"toolbox": tools}) as web,
+    ):
+        refused = await web.http.post(f"/api/delegates/{delegate.id}/apply", json={})
+        assert (refused.status_code, refused.json()["code"]) == (403, "denied")
+        assert "the profile reader only reads" in refused.json()["detail"]

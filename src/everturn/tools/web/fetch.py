@@ -35,6 +35,8 @@ _EMBEDDING = tuple(
     ipaddress.ip_network(net)
     for net in ("::ffff:0:0/96", "::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
 )
+# Where clouds answer their own machines, with keys among other things. To Python these are public.
+_OF_CLOUDS = tuple(ipaddress.ip_network(net) for net in ("192.0.0.0/24", "168.63.129.16/32"))
 _GLOBAL_IPV6 = ipaddress.ip_network("2000::/3")
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -169,7 +171,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
 def is_public(address: str) -> bool:
     """True if this address can only be a host on the public internet."""
     ip = ipaddress.ip_address(address.partition("%")[0])
-    if any(ip.version == net.version and ip in net for net in _EMBEDDING):
+    if any(ip.version == net.version and ip in net for net in (*_EMBEDDING, *_OF_CLOUDS)):
         return False
     # Of IPv6 only this part is given out for the internet; the rest is reserved, local, or was so once.
     if ip.version == 6 and ip not in _GLOBAL_IPV6:

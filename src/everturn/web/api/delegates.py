@@ -15,6 +15,7 @@ from everturn.engine import Engine
 from everturn.web.access.audit import Audit
 from everturn.web.access.identity import Scope
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
+from everturn.web.session_files import SessionFiles
 from everturn.workspace import Recorder
 
 
@@ -69,11 +70,16 @@ class FilesApplied(msgspec.Struct, frozen=True):
 
 
 class DelegatesApi:
-    def __init__(self, engine: Engine, store: Store, recorder: Recorder, audit: Audit) -> None:
+    """``files``: knows in which folders a request may change something."""
+
+    def __init__(
+        self, engine: Engine, store: Store, recorder: Recorder, audit: Audit, files: SessionFiles
+    ) -> None:
         self._engine = engine
         self._store = store
         self._recorder = recorder
         self._audit = audit
+        self._files = files
 
     def endpoints(self) -> list[AnyEndpoint]:
         tag, gone = "delegates", (e.NotFound, e.Gone)
@@ -117,7 +123,7 @@ class DelegatesApi:
                 answer=FilesApplied,
                 errors=(
                     *gone,
-                    *(e.WrongState, e.Invalid, e.FilesConflict, e.WorkspaceUnreadable),
+                    *(e.WrongState, e.Invalid, e.Denied, e.FilesConflict, e.WorkspaceUnreadable),
                     *(e.WorkspaceUnwritable, e.DiskFull, e.StorageAway, e.BlobMissing, e.BlobDamaged),
                 ),
             ),
@@ -165,11 +171,12 @@ class DelegatesApi:
 
     async def apply(self, call: ApiCall[Nothing, ApplyFiles]) -> FilesApplied:
         delegate = await self._store.delegates.get(call.owner, call.path["delegate"])
+        session = await self._store.sessions.get(call.owner, delegate.parent_session)
+        self._files.check_profile(session, "applied")
         choice = call.body.on_conflict
         applied = await self._engine.delegates.apply_for_user(delegate, choice)
         if applied.conflicts and choice is None:
             raise e.FilesConflict(applied.conflicts)
-        session = await self._store.sessions.get(call.owner, delegate.parent_session)
         await self._recorder.save(session, await self._engine.folder_of(session))
         return FilesApplied(applied.restored.changes, applied.restored.changes_total)
 
