@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from everturn.domain.preferences import KIND, NAME
 from everturn.store import Store
+from everturn.testing.models import Wait
 from everturn.testing.web_server import Running, run_web
 from everturn.web.access.identity import LOCAL_OWNER
 
@@ -26,7 +28,7 @@ def store_kind() -> str:
 
 @pytest.fixture
 async def server(store: Store, data_dir: Path) -> AsyncIterator[Running]:
-    async with run_web(store, data_dir, "done") as server:
+    async with run_web(store, data_dir, [Wait(anyio.Event())]) as server:
         yield server
 
 
@@ -79,3 +81,16 @@ async def test_a_schedule_of_a_chat_token_stays_in_the_preferred_profile(server:
         changed = (await server.http.patch(path, json=change, headers=chat)).json()
         assert changed["profile"] == "quiet", change
         await server.http.patch(path, json={"profile": None, "runs_in": "one", "session_id": session["id"]})
+
+
+async def test_a_chat_token_gives_no_words_to_a_turn_whose_profile_was_chosen(server: Running) -> None:
+    chat = await _token(server, "chat")
+    session_id = (await server.new_session())["id"]
+    await server.send(session_id, "one that takes long")
+    path = f"/api/sessions/{session_id}/queue/"
+    for profile, status in (("quiet", 403), (None, 200)):
+        turn = (await server.send(session_id, "next", when_busy="queue", profile=profile))["turn"]
+        changed = await server.http.patch(path + turn["id"], json={"text": "My words."}, headers=chat)
+        assert changed.status_code == status, profile
+        moved = await server.http.patch(path + turn["id"], json={"place": 0}, headers=chat)
+        assert moved.status_code == 200

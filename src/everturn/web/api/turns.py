@@ -16,7 +16,7 @@ from everturn.engine import Engine
 from everturn.web.access.audit import Audit
 from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
-from everturn.web.api.sessions import Name, SessionId
+from everturn.web.api.sessions import Name, SessionId, check_place
 from everturn.web.http.routing import AnyCall, AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import PreferencesOf
 
@@ -170,7 +170,7 @@ class TurnsApi:
                 scope=Scope.CHAT,
                 body=EditQueued,
                 answer=Turn,
-                errors=(*errors, e.TextEmpty, e.TextTooLong, e.Stale),
+                errors=(*errors, e.TextEmpty, e.TextTooLong, e.Stale, ScopeMissing),
                 headers=("If-Match",),
             ),
             Endpoint(
@@ -270,6 +270,8 @@ class TurnsApi:
         if body.text is None and body.place is None:
             raise e.Invalid("There is nothing to change.", hint="Send text, place or both.")
         turn = await self._find_queued(call)
+        # It keeps the profile that was chosen for it, with words of this caller.
+        check_place(call, is_named=body.text is not None and turn.profile is not None)
         return await self._store.turns.edit_queued(
             call.owner, turn.id, body.text, place=body.place, version=version_from(call.headers)
         )
