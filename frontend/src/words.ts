@@ -96,7 +96,7 @@ const english = {
   stoppedTool: "Stopped",
   notRun: "Not run",
   waitingTool: "Waiting",
-  cutOffTool: "Cut off",
+  cutOffTool: "Interrupted",
   exit: (code: number) => `exit ${code}`,
   stop: "Stop",
   open: "Open",
@@ -583,9 +583,9 @@ const english = {
   doubtElsewhere: (machine: string) => `Later changes, if any, are on the first machine${machine ? ` (${machine})` : ""}.`,
   doubtKeep: "Keep and continue",
   doubtNotes: {
-    check: () => "Keeps the changes. The agent sees them and goes on.",
+    check: () => "Keeps the changes. The agent sees them and continues.",
     "go back and run again": (count: number) => `Restores ${count === 1 ? "the file" : `the ${count} files`}, then runs the command again.`,
-    "treat it as not run": (count: number) => `Restores ${count === 1 ? "the file" : `the ${count} files`}. The agent decides what is next.`,
+    "treat it as not run": (count: number) => `Restores ${count === 1 ? "the file" : `the ${count} files`}. The agent decides what to do next.`,
   } as Record<string, (count: number) => string>,
   doubtOnlyHere: "Only this session's folder is compared. Anything the command sent or changed elsewhere is not shown.",
   // the folder that a session works in

@@ -107,7 +107,7 @@ describe("small things", () => {
       text: "Internal server error. Your message is saved.",
     });
     expect(failure("model_overloaded", "openai:gpt answered 502").text).toBe("Your message is saved.");
-    expect(failure("model_silent", "openai:gpt answered nothing: no text and no tool call.", "Retry, or choose another model.")).toEqual({
+    expect(failure("model_silent", "openai:gpt returned an empty answer.", "Retry, or choose another model.")).toEqual({
       head: "The model returned an empty answer.",
       text: "Retry, or choose another model. Your message is saved.",
     });

@@ -269,7 +269,7 @@ async def test_a10_a_model_that_answers_nothing_fails_visibly(
         assert turn.state is TurnState.FAILED
         assert turn.failure is not None
         assert turn.failure.code == "model_silent"
-        assert "answered nothing" in turn.failure.message
+        assert "returned an empty answer" in turn.failure.message
 
 
 async def test_a11_a_name_given_while_a_title_is_made_wins(

@@ -63,7 +63,7 @@ def set_(scope: str, amount: float, is_tokens: bool, subject: str, timezone: str
 @budgets.command()
 @_key_options
 def remove(scope: str, is_tokens: bool, subject: str, home: Path | None) -> None:
-    """Remove a budget. Turns that wait because of it go on."""
+    """Remove a budget. Turns that wait because of it continue."""
     key = make_key(BudgetScope(scope), _unit(is_tokens), subject)
     with_store(home, lambda store, config: store.budgets.remove(OWNER, key))
     click.echo("Removed.")

@@ -60,5 +60,5 @@ async def _ask_once(model: Model, request: ModelRequest) -> tuple[str, Usage]:
         raise StreamCut(f"The stream of {model.name} ended without its end marker.")
     text = "".join(pieces).strip()
     if not text:
-        raise ModelSilent(f"{model.name} answered nothing.")
+        raise ModelSilent(f"{model.name} returned an empty answer.")
     return text, finish.usage

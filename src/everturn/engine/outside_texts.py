@@ -41,7 +41,7 @@ class OutsideTexts:
         if answer is None:
             begin = "The instructions (AGENTS.md) of this folder have changed." if told.is_changed else ""
             begin = begin or "This folder has instructions for agents (AGENTS.md)."
-            end = " The file goes on: only this beginning of it is used." if told.is_cut else ""
+            end = " The file is longer: only this beginning is used." if told.is_cut else ""
             return self._ask(f"{begin} Use them?{end}", told.preview, told.digest)
         if answer in _DECIDING:
             workspace = await toolbox.workspace(session.owner, session.id, session.project)

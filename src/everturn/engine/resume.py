@@ -125,7 +125,7 @@ def _empty_answer(folded: Folded) -> Failure:
         return Failure("model_filtered", f"{model} withheld its answer.", "Say it differently, then retry.")
     return Failure(
         "model_silent",
-        f"{model} answered nothing: no text and no tool call.",
+        f"{model} returned an empty answer.",
         "Retry, or choose another model.",
         Remedy.CHOOSE_MODEL,
     )
@@ -208,7 +208,7 @@ def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
     if state.doubt is not None:  # guard: c02
         return _from_doubt(state)
     return AskDoubt(
-        f"{state.call.name} had started when the server stopped. It may or may not have taken effect."
+        f"{state.call.name} was running when the server stopped. It may or may not have finished."
     )
 
 

@@ -189,7 +189,7 @@ class AnthropicModel(WireModel):
         if answer.media_type not in ("text/event-stream", ""):
             raise ModelRefused(
                 f"{self.name} answered with {answer.media_type}, not with a stream.",
-                hint="Check base_url: it must be the address before /v1/messages.",
+                hint="Check the address (base_url): it is what comes before /v1/messages.",
             )
         reading = _Reading(self._caller, _space_not_sent(request, self._target))
         async with aclosing(answer.pieces()) as pieces:

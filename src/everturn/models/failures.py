@@ -150,7 +150,7 @@ def from_transport(who: str, error: httpx2.HTTPError | httpx2.InvalidURL, *, has
     if isinstance(error, httpx2.ConnectError):
         return ModelDropped(f"{who} cannot be reached.", hint=_AWAY_HINT, remedy=Remedy.CHOOSE_MODEL)
     if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL)):
-        return ModelRefused(f"The address of {who} is not one.", hint="Check base_url in config.toml.")
+        return ModelRefused(f"{who} has an invalid address.", hint="Check the address (base_url).")
     when = "in the middle of its answer" if has_begun else "before it answered"
     return ModelDropped(f"The connection to {who} broke {when}.")
 
@@ -260,7 +260,7 @@ def _hint(kind: type[ModelTrouble], status: int, complaint: Complaint) -> str:
     if status == 404:
         return "This model can't chat here. Choose another model, or check the server's address."
     if 300 <= status < 400:
-        return "Check base_url in config.toml: the server sends its callers to another address."
+        return "Check the address (base_url): the server redirects to another one."
     return "The provider does not accept this request. Choose another model."
 
 

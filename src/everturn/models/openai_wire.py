@@ -184,7 +184,8 @@ class OpenAIModel(WireModel):
             reading.check()
         elif answer.media_type == "text/html":
             raise ModelRefused(
-                f"{self.name} answered with a web page.", hint="Check base_url: it usually ends in /v1."
+                f"{self.name} answered with a web page.",
+                hint="Check the address (base_url): it usually ends in /v1.",
             )
         else:
             async with aclosing(answer.pieces()) as pieces:
