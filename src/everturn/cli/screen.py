@@ -134,6 +134,12 @@ class Screen:
 _ENDS = (ev.TurnCompleted, ev.TurnCancelled, ev.TurnFailed, ev.TurnInterrupted)
 
 
+def _with_stop(text: str) -> str:
+    """A provider's own words often lack the full stop that separates them from what follows."""
+    text = text.strip()
+    return f"{text}." if text and text[-1] not in ".!?…" else text
+
+
 def describe(payload: ev.Payload) -> str:
     """One line about an event other than text; empty if there is nothing to show."""
     if isinstance(payload, ev.ToolStarted):
@@ -149,7 +155,7 @@ def describe(payload: ev.Payload) -> str:
         wait = f" Trying again in {payload.retry_in_ms / 1000:.0f} s." if payload.retry_in_ms else ""
         if payload.reason == "rate_limited":
             return f"Rate-limited by {payload.model or 'the provider'}.{wait}"
-        return f"The model's answer was cut off ({payload.message or payload.reason}).{wait}"
+        return f"{_with_stop(payload.message) or 'The answer was not finished.'}{wait}"
     if isinstance(payload, ev.MessageAdded):
         return "".join(_describe_summary(part) for part in payload.message.parts if isinstance(part, Summary))
     if isinstance(payload, ev.TurnResumed) and payload.reason != "answered":
@@ -159,7 +165,7 @@ def describe(payload: ev.Payload) -> str:
         return "Stopped. Everything up to here is kept."
     if isinstance(payload, (ev.TurnFailed, ev.TurnInterrupted)):
         failure = payload.failure
-        return f"{failure.message} {failure.hint}".strip()
+        return f"{_with_stop(failure.message)} {failure.hint}".strip()
     return ""
 
 

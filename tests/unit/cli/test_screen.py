@@ -100,6 +100,18 @@ def test_a_finished_part_never_ends_inside_a_fence(lines: list[str]) -> None:
             ev.StepAbandoned(1, "rate_limited", retry_in_ms=3000, model="lab:fake-1"),
             "Rate-limited by lab:fake-1. Trying again in 3 s.",
         ),
+        (
+            ev.StepAbandoned(
+                1, "dropped", "lab:fake-1 cannot be reached.", retry_in_ms=2000, model="lab:fake-1"
+            ),
+            "lab:fake-1 cannot be reached. Trying again in 2 s.",
+        ),
+        (
+            ev.TurnFailed(
+                Failure("model_refused", "lab:fake-1 answered 404: no such endpoint", "Choose another.")
+            ),
+            "lab:fake-1 answered 404: no such endpoint. Choose another.",
+        ),
         (ev.StepAbandoned(1, "crash", continues=True), "continues where it stopped"),
         (ev.StepAbandoned(1, "crash"), "asked again"),
         (ev.TurnResumed(2, "w", ClaimReason.CRASH, step=3), "after step 3"),
