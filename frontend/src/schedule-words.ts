@@ -40,6 +40,7 @@ export const scheduleWords = {
   close: "Close",
   asSentence: "Write it as a sentence",
   nextFive: "Next five times",
+  onceResumed: "Paused. Next times once resumed",
   next: "Next times",
   onceClear: "Shown once the time is clear",
   clockChange: "The clocks change before this one.",

@@ -218,6 +218,7 @@ const english = {
   openSettings: "Open settings",
   chooseAnother: "Choose model",
   interruptedAt: (time: string) => `Interrupted at ${time}.`,
+  interruptedOn: (day: string) => `Interrupted on ${day}.`,
   moreMayArrive: "More output may still arrive.",
   allIsAbove: "All output received is above.",
   nothingArrived: "No output had arrived.",

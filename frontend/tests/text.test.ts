@@ -6,7 +6,7 @@ import { nameOf } from "../src/state/servers";
 import { argumentsFrom, diffsOf, fieldsOf } from "../src/state/tools";
 import { readDiff } from "../src/text/diff";
 import { failureText } from "../src/text/failure";
-import { count, duration, money, when } from "../src/text/format";
+import { count, duration, money, stamp, when } from "../src/text/format";
 import { excerpt } from "../src/text/hits";
 import { readRoute, writeRoute } from "../src/app/route";
 
@@ -23,6 +23,8 @@ describe("numbers", () => {
     expect(when(new Date(2026, 10, 14, 9, 13).getTime(), now)).toBe("today 09:13");
     expect(when(new Date(2026, 10, 10, 22, 10).getTime(), now)).toBe("Tue 22:10");
     expect(when(new Date(2026, 10, 2).getTime(), now)).toBe("2 Nov");
+    const times = [new Date(2026, 10, 14, 9, 13), new Date(2026, 10, 10, 22, 10), new Date(2026, 10, 2, 8), new Date(2023, 10, 2, 8)];
+    expect(times.map((at) => stamp(at.getTime(), now))).toEqual(["09:13", "Tue 22:10", "2 Nov 08:00", "2 Nov 2023 08:00"]);
   });
 });
 

@@ -89,7 +89,7 @@ async def test_each_argument_has_its_own_place(data_dir: Path) -> None:
         names = page.locator(".card.wait .cmd .name")
         await expect(names).to_have_text(["content", "path"])
         await expect(page.locator(".card.wait .why")).to_contain_text(
-            "Allowing it for this session or always covers: write .git/hooks"
+            "If allowed for this session or always, the agent may then write .git/hooks"
         )
         await page.keyboard.press("n")
 

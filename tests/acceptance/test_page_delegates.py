@@ -69,9 +69,10 @@ async def test_delegates_are_watched_allowed_applied_and_folded(data_dir: Path) 
         made = card.locator("[data-delegate]", has_text="Two files made.")
         await made.get_by_role("button", name="Apply 2 files").click()
         await expect(made).to_contain_text("1 file was changed here meanwhile")
+        await expect(made.get_by_role("button", name="Apply 1 file")).to_be_visible()  # ours is kept
         await made.get_by_role("radio", name="Keep both").click()
         await made.get_by_role("button", name="Apply 2 files").click()
-        await expect(made).to_contain_text("2 files applied")
+        await expect(made).to_contain_text("Changes applied")
         assert (workspace / "b.txt").read_text() == "new\n"
         assert sorted(path.read_text() for path in workspace.glob("a*.txt")) == ["mine\n", "two\n"]
 

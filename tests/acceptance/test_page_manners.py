@@ -115,7 +115,7 @@ async def test_every_way_to_decide_is_on_one_line_of_the_desktop(data_dir: Path)
         await say(page, "tidy")
         card = page.locator(".card.wait")
         await expect(card.locator(".why")).to_contain_text(
-            "Allowing it for this session or always covers: run exactly rm -rf build."
+            "If allowed for this session or always, the agent may then run exactly rm -rf build."
         )
         tops = await card.locator(".acts .btn").evaluate_all("all => all.map(it => it.offsetTop)")
         assert len(tops) == 6

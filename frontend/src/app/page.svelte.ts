@@ -263,12 +263,14 @@ export class Page {
   }
 
   private routeChanged(): void {
+    const before = this.opened?.id;
     this.route = readRoute(location.hash);
     this.made = null;
     this.shownTurn = null;
     this.isDrawerOpen = false;
     if (this.route.at === "session") this.open(this.route.id);
     else if (this.route.at === "new") this.opened = null;
+    if (before && this.opened?.id !== before) this.prefs.closeSheet();
     this.setTitle();
   }
 

@@ -52,6 +52,10 @@ export class Prefs {
     this.panelTab = tab;
     writeText("everturn.panel", isOpen ? (tab === "turn" ? "open" : tab) : null);
   }
+  /** Where the panel lies over the session, it does not cover the next one. */
+  closeSheet(): void {
+    if (innerWidth <= 1180 && this.isPanelOpen) this.setPanel(false);
+  }
   setSideWidth(width: number): void {
     this.sideWidth = clamp(width);
     writeText("everturn.side-width", String(this.sideWidth));

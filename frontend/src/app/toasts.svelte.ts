@@ -18,10 +18,25 @@ export class Toasts {
   private count = 0;
 
   show(text: string, action?: Toast["action"], isLong = !!action): void {
+    const id = this.add(text, action);
+    setTimeout(() => this.close(id), isLong ? longMs : shortMs);
+  }
+
+  /** Stays for as long as the work takes. */
+  async during<T>(text: string, work: Promise<T>): Promise<T> {
+    const id = this.add(text);
+    try {
+      return await work;
+    } finally {
+      this.close(id);
+    }
+  }
+
+  private add(text: string, action?: Toast["action"]): number {
     this.count += 1;
     const toast: Toast = action ? { id: this.count, text, action } : { id: this.count, text };
     this.all = [...this.all.slice(1 - shownMax), toast];
-    setTimeout(() => this.close(toast.id), isLong ? longMs : shortMs);
+    return toast.id;
   }
 
   close(id: number): void {

@@ -107,6 +107,14 @@ export function when(at: number, now = Date.now()): string {
   return new Date(at).getFullYear() === new Date(now).getFullYear() ? dayFormat.format(at) : yearFormat.format(at);
 }
 
+/** When it was, to the minute: "22:10" today, "Tue 22:10", "2 Nov 22:10", "2 Nov 2024 22:10". */
+export function stamp(at: number, now = Date.now()): string {
+  const days = daysBetween(at, now);
+  if (days === 0) return time(at);
+  const isThisYear = new Date(at).getFullYear() === new Date(now).getFullYear();
+  return `${(days < 7 ? weekdayFormat : isThisYear ? dayFormat : yearFormat).format(at)} ${time(at)}`;
+}
+
 /** A day without a time, as it was written down: "15 Nov 2026". */
 export function day(at: number): string {
   return writtenDayFormat.format(at);

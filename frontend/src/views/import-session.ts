@@ -40,8 +40,8 @@ function send(page: Page, file: File): Promise<Session> {
 
 /** Conversations of another system; the report says what became of each. */
 async function importHistory(page: Page, file: File): Promise<void> {
-  page.toasts.show(words.importing(file.name));
-  page.imported = await page.api.post<ImportedHistory>("api/sessions/import/history", { body: formOf(file), timeoutMs: importTimeoutMs });
+  const sending = page.api.post<ImportedHistory>("api/sessions/import/history", { body: formOf(file), timeoutMs: importTimeoutMs });
+  page.imported = await page.toasts.during(words.importing(file.name), sending);
   page.overlay = "imported";
 }
 

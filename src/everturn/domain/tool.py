@@ -36,7 +36,7 @@ class Ruling(msgspec.Struct, frozen=True):
         """The text shown to the user beside the call."""
         if not self.covers:
             return self.reason
-        return f"{self.reason} Allowing it for this session or always covers: {self.covers}."
+        return f"{self.reason} If allowed for this session or always, the agent may then {self.covers}."
 
 
 class ToolSpec(msgspec.Struct, frozen=True):

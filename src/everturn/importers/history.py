@@ -121,7 +121,7 @@ class _Import:
 
     async def _store_file(self, file: ForeignFile) -> Attachment | None:
         if file.read is None:
-            self._notes.append(f"The export does not hold the file {file.name}.")
+            self._notes.append(f"The file {file.name} is not in the export.")
             return None
         try:
             content = await anyio.to_thread.run_sync(file.read)

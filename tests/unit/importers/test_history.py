@@ -190,7 +190,7 @@ async def test_only_files_inside_the_folder_are_read(store: Store, tmp_path: Pat
     ex.hermes_folder(folder, a1=ex.hermes_session(messages=[message]))
     one, _, messages = await only(store, "hermes", folder)
     assert shown(messages) == ["user: See these", "file: 0.txt text/plain 6"]
-    assert sum("does not hold the file" in note for note in one.notes) == 3
+    assert sum("is not in the export" in note for note in one.notes) == 3
 
 
 def test_a_folder_without_hermes_in_it_is_refused(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ async def test_claude_with_a_document_a_tool_and_a_missing_picture(store: Store,
     assert recognize(path) == "claude"
     rivers, empty = await bring_in(store, "claude", path)
     assert (empty.outcome, empty.notes) == (ImportOutcome.REFUSED, ("It has no messages.",))
-    assert rivers.notes == ("The export does not hold the file map.png.",)
+    assert rivers.notes == ("The file map.png is not in the export.",)
     _, _, messages = await store.transcript.export(ME, str(rivers.session_id))
     assert shown(messages) == [
         "user: Name a river.",

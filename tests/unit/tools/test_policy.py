@@ -216,7 +216,7 @@ async def test_an_ask_says_what_a_lasting_answer_would_cover(kit: Kit) -> None:
     hosts = ["two.example", "one.example:8080"]
     code = await kit.rule("python", online, code="print(1)", hosts=hosts)
     assert code.question.endswith(
-        "Allowing it for this session or always covers: reach two.example; reach one.example:8080."
+        "If allowed for this session or always, the agent may then reach two.example; reach one.example:8080."
     )
     await kit.remember("always", "python", online, code="print(1)", hosts=hosts[:1])
     [rule] = await kit.toolbox.policy.rules(OWNER)

@@ -42,7 +42,7 @@ async def test_the_command_reports_each_conversation(tmp_path: Path) -> None:
     done = await command(tmp_path / "home", "import", "claude", str(path))
     assert done.returncode == 1  # one has no messages
     assert "Rivers  (1 turns, 4 messages, 1 files)" in done.stdout
-    assert "    The export does not hold the file map.png." in done.stdout
+    assert "    The file map.png is not in the export." in done.stdout
     assert "not imported  Empty  (c-2)\n    It has no messages." in done.stdout
     assert done.stdout.endswith("1 imported, 1 not imported\n")
     again = await command(tmp_path / "home", "import", "claude", str(path))
