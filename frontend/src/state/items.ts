@@ -35,7 +35,7 @@ export interface AskState {
   files?: FilesInDoubt;
 }
 
-const goBack = "go back and run again";
+export const goBack = "go back and run again";
 const notRun = "treat it as not run";
 
 /** The answers in the order in which they are offered. Where files can go back, that is what the choice is about. */

@@ -2,7 +2,7 @@
 
 import type { Page } from "../../app/page.svelte";
 import { needsWords } from "../../needs-words";
-import { choicesOf } from "../../state/items";
+import { choicesOf, goBack } from "../../state/items";
 import { askState, callOf, isLong, sessionOf, textOf, type Need } from "../../state/needs";
 import { count, money, when } from "../../text/format";
 import { visible } from "../../text/exact";
@@ -82,10 +82,13 @@ function approvalActions(page: Page, need: Need, isHeld: boolean, make: Make): A
 
 function answerActions(page: Page, need: Need, isHeld: boolean, make: Make, writing: Writing): Action[] {
   const state = askState(need.asks[0]!);
-  const actions = choicesOf(state).map((choice, index) =>
+  const choices = choicesOf(state);
+  /** Where files can go back, as in the session. */
+  const labels = choices.includes(goBack) ? { ...words.doubtChoices, check: words.doubtKeep } : words.doubtChoices;
+  const actions = choices.map((choice, index) =>
     make(
       choice,
-      words.doubtChoices[choice] ?? visible(choice),
+      labels[choice] ?? visible(choice),
       index < 9 ? String(index + 1) : "",
       need.kind === "question" || index === 0 ? "" : "ghost",
       () => page.needs.answers.answer(state, choice),
