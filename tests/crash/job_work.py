@@ -1,8 +1,10 @@
-"""The life of one job, in a process that is killed at a moment: ``python -m tests.crash.job_work``."""
+"""Jobs of a process that is killed: ``python -m tests.crash.job_work URL HOME SESSION MOMENT`` (or ``run COMMAND``)."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -36,32 +38,51 @@ def workspace_of(home: Path) -> Path:
     return home / "workspaces" / "one"
 
 
+def request(workspace: Path, session_id: str, command: str, *, is_sandboxed: bool = True) -> JobRequest:
+    call = ToolCall(
+        id="call_1",
+        name="terminal",
+        arguments={},
+        owner=ME,
+        session_id=session_id,
+        turn_id="trn_x",
+        workspace=workspace,
+        key="trn_x:call_1",
+    )
+    words = ("/bin/sh", "-c", command)
+    return JobRequest(call, command, words, SandboxView(workspace), WhenEnded.WAKE, is_sandboxed)
+
+
 async def live(url: str, home: Path, session_id: str, moment: str) -> None:
     """Start a job and wait for its end; the probe ends the process on the way."""
+    async with serving(url, home, KillingProbe(Moment(moment))) as jobs:
+        job = await jobs.start(request(workspace_of(home), session_id, COMMAND))
+        await jobs.wait(ME, job.id, seconds=120)
+        await anyio.sleep(120)  # until the watcher has passed its last moment
+
+
+async def run_on(url: str, home: Path, session_id: str, command: str) -> None:
+    """Start the command as a job with a sandbox and as one without, and stay until killed."""
+    async with serving(url, home, Probe()) as jobs:
+        for is_sandboxed in (True, False):
+            await jobs.start(request(workspace_of(home), session_id, command, is_sandboxed=is_sandboxed))
+        await anyio.sleep_forever()
+
+
+@asynccontextmanager
+async def serving(url: str, home: Path, probe: Probe) -> AsyncIterator[Jobs]:
     sandbox = Sandbox(home)
     await sandbox.open()
-    workspace = workspace_of(home)
-    workspace.mkdir(parents=True, exist_ok=True)
+    workspace_of(home).mkdir(parents=True, exist_ok=True)
     async with open_store(url, data_dir=home) as store:
-        jobs = jobs_of(store, home, sandbox, KillingProbe(Moment(moment)))
-        call = ToolCall(
-            id="call_1",
-            name="terminal",
-            arguments={},
-            owner=ME,
-            session_id=session_id,
-            turn_id="trn_x",
-            workspace=workspace,
-            key="trn_x:call_1",
-        )
-        request = JobRequest(
-            call, COMMAND, ("/bin/sh", "-c", COMMAND), SandboxView(workspace), WhenEnded.WAKE
-        )
+        jobs = jobs_of(store, home, sandbox, probe)
         async with jobs.serve("wrk_dying", lambda: None):
-            job = await jobs.start(request)
-            await jobs.wait(ME, job.id, seconds=120)
-            await anyio.sleep(120)  # until the watcher has passed its last moment
+            yield jobs
 
 
 if __name__ == "__main__":
-    anyio.run(live, sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+    url, home, session_id, *what = sys.argv[1:]
+    if what[0] == "run":
+        anyio.run(run_on, url, Path(home), session_id, what[1])
+    else:
+        anyio.run(live, url, Path(home), session_id, what[0])

@@ -1,9 +1,14 @@
-"""A server is killed at every moment of a job; the next one finds the job, and its end enters the session once."""
+"""A server is killed at every moment of a job, or together with the job's shim; the next one finds the job, and
+its end enters the session once."""
 
 from __future__ import annotations
 
+import os
+import random
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,3 +54,51 @@ async def test_a_job_has_one_end_wherever_its_server_was_killed(
         held = await store.turns.claim("wrk_next")
         assert [job.id in (claim.message.text if claim.message else "") for claim in held] == [True]
     sandbox.close()
+
+
+async def test_of_jobs_whose_shims_were_killed_with_the_server_nothing_runs_when_they_are_lost(
+    store_url: str, data_dir: Path
+) -> None:
+    async with open_store(store_url, data_dir=data_dir) as store:
+        session = await new_session(store)
+    place = workspace_of(data_dir)
+    seconds = f"1000.{random.randrange(10**9)}"  # by which its processes are recognized
+    command = f"sleep {seconds} & touch begun_$$; sleep {seconds}; wait"
+    arguments = [store_url, str(data_dir), session.id, "run", command]
+    server = subprocess.Popen([sys.executable, "-m", "tests.crash.job_work", *arguments])
+    try:
+        await until("both run", lambda: len(list(place.glob("begun_*"))) == 2 and len(found(seconds)) >= 7)
+        # A server that is halted cannot notice that a shim has died: it is as if both died at once.
+        server.send_signal(signal.SIGSTOP)
+        shims = found(str(data_dir / "jobs" / "job_"))
+        assert len(shims) == 2
+        for shim in shims:
+            os.kill(shim, signal.SIGKILL)
+    finally:
+        server.kill()
+        server.wait()
+    sandbox = Sandbox(data_dir)
+    await sandbox.open()
+    async with open_store(store_url, data_dir=data_dir) as store:
+        await store.workers.take_over("wrk_next")
+        async with jobs_of(store, data_dir, sandbox, Probe()).serve("wrk_next", lambda: None):
+
+            async def lost() -> bool:
+                return all(job.state is JobState.LOST for job in await store.jobs.list(ME))
+
+            await until("both are lost", lost)
+            assert found(seconds) == []
+        (held,) = await store.turns.claim("wrk_next")
+        assert held.message is not None
+    sandbox.close()
+
+
+def found(words: str) -> list[int]:
+    """The processes whose command line has these words."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has ended
+                if os.fsencode(words) in (entry / "cmdline").read_bytes():
+                    pids.append(int(entry.name))
+    return pids
