@@ -120,20 +120,28 @@ describe("reading jobs", () => {
     expect(jobs.all.length).toBe(1);
   });
 
-  it("looks again soon after news of a job, and later after news of other sessions", async () => {
+  it("looks again soon after news of jobs, not after other news, and not while it is hidden", async () => {
     vi.useFakeTimers();
     const jobs = new Jobs(api, () => undefined);
-    jobs.lookLater();
     await jobs.read();
     asked = [];
-    jobs.lookLater();
-    await vi.advanceTimersByTimeAsync(5_000);
+    jobs.hear([{ kind: "session.changed" }]);
+    await vi.advanceTimersByTimeAsync(8_000);
     expect(asked.length).toBe(0);
-    jobs.look();
-    jobs.look();
+    jobs.hear([{ kind: "jobs.changed" }]);
+    jobs.hear([{ kind: "jobs.changed" }]);
     await vi.advanceTimersByTimeAsync(500);
     expect(asked.length).toBe(1);
-    jobs.lookLater();
+    const visibility = vi.spyOn(document, "visibilityState", "get").mockReturnValue("hidden");
+    jobs.hear([{ kind: "jobs.changed" }]);
+    await vi.advanceTimersByTimeAsync(8_000);
+    expect(asked.length).toBe(1);
+    visibility.mockRestore();
+    jobs.shown();
+    jobs.shown();
+    await vi.advanceTimersByTimeAsync(500);
+    expect(asked.length).toBe(2);
+    jobs.shown();
     await vi.advanceTimersByTimeAsync(8_000);
     expect(asked.length).toBe(2);
     vi.useRealTimers();

@@ -11,10 +11,13 @@ import anyio.lowlevel
 import pytest
 
 from everturn.domain.events import TextDelta, encode
+from everturn.domain.job_states import JobState
+from everturn.domain.jobs import JobEnding
 from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.testing.models import Chunks, Say, Wait
 from everturn.testing.web_server import PATIENCE_S, Running, StreamFrame, run_web
+from tests.acting import ME, new_job
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +127,25 @@ async def test_the_shared_stream_tells_about_the_list_and_the_wanted_sessions(
         assert [frame.json["session_id"] for frame in journal] == [second] * len(journal)
         assert "session.busy" in [frame.event for frame in seen]
         assert journal[0].id == f"{first}:{len(before)},{second}:1"
+
+
+async def test_the_shared_stream_tells_of_jobs_of_sessions_that_are_not_followed(
+    store: Store, tmp_path: Path
+) -> None:
+    async with run_web(store, tmp_path) as server:
+        session_id = (await server.new_session())["id"]
+        job = new_job()
+        with anyio.fail_after(PATIENCE_S):
+            async with server.frames("/api/events") as frames:
+                assert (await anext(frames)).event == "sessions.snapshot"
+                for change in (
+                    store.jobs.add(ME, session_id, job, running_max=1),
+                    store.jobs.ask_to_stop(ME, job.id),
+                    store.jobs.end(job.id, JobEnding(JobState.STOPPED)),
+                ):
+                    await change
+                    while (await anext(frames)).event != "jobs.changed":
+                        pass
 
 
 async def test_the_shared_stream_resumes_every_session_from_one_id(store: Store, tmp_path: Path) -> None:

@@ -634,6 +634,11 @@ export interface components {
          * @enum {unknown}
          */
         JobState: "ended" | "lost" | "running" | "stopped" | "unreachable";
+        /** JobsNews */
+        JobsNews: {
+            /** @default jobs.changed */
+            kind?: string;
+        };
         /** JobsOut */
         JobsOut: {
             items: components["schemas"]["ShownJob"][];

@@ -1,13 +1,12 @@
 import { Away, Problem, type Api } from "../api/client";
-import type { Job, JobList } from "../api/types";
+import type { Job, JobList, ListEvent } from "../api/types";
 import { isAtWork, merge } from "../state/jobs";
 
 const pageSize = 50;
-/** After news about sessions: several of them cause one reading. */
+/** After news about jobs: several of them cause one reading. */
 const lookSoonMs = 400;
 const lookGapMs = 2_000;
-const elsewhereGapMs = 8_000;
-/** While jobs run: what no session tells, such as a machine that has stopped answering. */
+/** While jobs run: what no news tells, such as a machine that has stopped answering. */
 const lookMs = 15_000;
 
 /** The jobs of all sessions, as far as they were read. */
@@ -17,8 +16,8 @@ export class Jobs {
   /** There may be older ones. */
   hasMore = $state(false);
   private timer: ReturnType<typeof setTimeout> | null = null;
-  private due = 0;
   private readAt = 0;
+  private isStale = false;
   private readonly asked = new Set<string>();
 
   constructor(
@@ -41,24 +40,25 @@ export class Jobs {
   }
 
   /** Read them soon: something has happened that may be about jobs. */
-  look(gapMs = lookGapMs): void {
-    if (document.visibilityState !== "visible") return;
-    const due = Math.max(Date.now() + lookSoonMs, this.readAt + gapMs);
-    if (this.timer && this.due <= due) return;
-    if (this.timer) clearTimeout(this.timer);
-    this.due = due;
-    this.timer = setTimeout(() => void this.read(), due - Date.now());
+  look(): void {
+    if (document.visibilityState !== "visible") this.isStale = true;
+    else this.timer ??= setTimeout(() => void this.read(), Math.max(lookSoonMs, this.readAt + lookGapMs - Date.now()));
   }
 
-  /** Sessions that are not followed have news: one of them may have started a job, or had one end. */
-  lookLater(): void {
-    if (this.isRead) this.look(elsewhereGapMs);
+  hear(events: readonly ListEvent[]): void {
+    if (events.some((event) => event.kind === "jobs.changed")) this.look();
+  }
+
+  /** The page is in view again: read what was not read while it was hidden. */
+  shown(): void {
+    if (this.isStale) this.look();
   }
 
   async read(): Promise<void> {
     if (this.timer) clearTimeout(this.timer);
     this.timer = null;
     this.readAt = Date.now();
+    this.isStale = false;
     try {
       const { items } = await this.api.get<JobList>("api/jobs", { query: { limit: pageSize } });
       if (!this.isRead) this.hasMore = items.length === pageSize;

@@ -100,7 +100,10 @@ export class Page {
     addEventListener("hashchange", () => this.routeChanged());
     addEventListener("keydown", () => (this.typed.isNew = true), true);
     // What arrived while the page was hidden is read once it is in view.
-    document.addEventListener("visibilitychange", () => this.markRead());
+    document.addEventListener("visibilitychange", () => {
+      this.markRead();
+      this.jobs.shown();
+    });
     setInterval(() => (this.now = Date.now()), 1_000);
     void this.start();
   }
@@ -134,10 +137,9 @@ export class Page {
 
   private listChanged(events: ListEvent[]): void {
     this.needs.hear(events, (id) => this.sessions.find(id));
+    this.jobs.hear(events);
     for (const listener of this.newsListeners) listener(events);
     for (const row of this.sessions.hear(events)) this.notify(row);
-    // Jobs start and end in sessions.
-    this.jobs.lookLater();
     for (const event of events) {
       if (event.kind === "sessions.snapshot" || event.kind.startsWith("store.")) this.storeChanged(event.trouble ?? null);
       if (event.kind === "session.deleted" && event.session_id) this.sessionDeleted(event.session_id);

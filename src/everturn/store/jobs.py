@@ -137,6 +137,7 @@ def _add(tx: Tx, owner: str, session_id: str, new: NewJob, running_max: int) -> 
     )
     started = JobStarted(new.id, new.call_id, new.command, new.when_ended)
     yield from add_events(tx, session, OF_SESSION, [started])
+    tx.touch(owner, new.id)
     return (yield from JOB.only(new.id))
 
 
@@ -171,12 +172,14 @@ def _watch(tx: Tx, job_id: str, worker: str) -> Script[None]:
     row = yield from JOB.first(job_id)
     if row is not None:
         yield q("job_watch", row.job_no, worker)
+        tx.touch(row.owner, job_id)
 
 
 def _ask_to_stop(tx: Tx, owner: str, job_id: str) -> Script[JobColumns]:
     row = yield from _get(tx, owner, job_id)
     if row.state == JobState.RUNNING:
         yield q("job_stop", row.job_no, tx.now)
+        tx.touch(owner, job_id)
     return (yield from JOB.only(job_id))
 
 
@@ -191,6 +194,7 @@ def _change_when_ended(tx: Tx, owner: str, job_id: str, when_ended: WhenEnded) -
     if row.state != JobState.RUNNING:
         raise WrongState("The job is over.", hint="Read how it ended.")
     yield q("job_when_ended", row.job_no, when_ended.value)
+    tx.touch(owner, job_id)
     return (yield from JOB.only(job_id))
 
 

@@ -21,7 +21,15 @@ from everturn.domain.store_values import Trouble
 from everturn.engine import Engine
 from everturn.web.http.routing import EVENT_STREAM, AnyEndpoint, ApiCall, Endpoint, Nothing
 from everturn.web.streams import sse
-from everturn.web.streams.news import Counts, ListSnapshot, NeedsNews, Newsroom, SessionNews, StoreNews
+from everturn.web.streams.news import (
+    Counts,
+    JobsNews,
+    ListSnapshot,
+    NeedsNews,
+    Newsroom,
+    SessionNews,
+    StoreNews,
+)
 from everturn.web.streams.streams import EventStream, Streams
 
 _FIRST_PAGE = 50
@@ -81,7 +89,15 @@ class StreamsApi:
                 summary="The session list's news and the events of some sessions, on one connection.",
                 tag="streams",
                 query=SharedQuery,
-                answer=(sse.SessionEvent, ListSnapshot, SessionNews, NeedsNews, StoreNews, sse.StreamEnd),
+                answer=(
+                    sse.SessionEvent,
+                    ListSnapshot,
+                    SessionNews,
+                    NeedsNews,
+                    JobsNews,
+                    StoreNews,
+                    sse.StreamEnd,
+                ),
                 media=EVENT_STREAM,
                 headers=("Last-Event-IDs",),
                 is_stream=True,
@@ -219,6 +235,8 @@ class _Shared:
                 await self._tell_all(stream, await self._look() if batch is None else batch)
                 if batch is None or any(not one.startswith("ses_") for one, _ in batch):
                     await self._tell(stream, NeedsNews())
+                if batch is None or any(one.startswith("job_") for one, _ in batch):
+                    await self._tell(stream, JobsNews())
 
     async def _watch_patiently(self, stream: EventStream) -> None:
         while True:
@@ -229,6 +247,7 @@ class _Shared:
                 # Changes made while the store was away were not reported: read the list.
                 await self._tell_all(stream, await self._look())
                 await self._tell(stream, NeedsNews())
+                await self._tell(stream, JobsNews())
 
     async def _watch_store(self, stream: EventStream, known: Trouble | None) -> None:
         """Reports trouble without reading the store, which may be away."""
@@ -265,7 +284,7 @@ class _Shared:
             await stream.write(sse.plain("sessions.snapshot", _encoder.encode(snapshot), ident=ident))
         return trouble
 
-    async def _tell(self, stream: EventStream, news: SessionNews | NeedsNews | StoreNews) -> None:
+    async def _tell(self, stream: EventStream, news: SessionNews | NeedsNews | JobsNews | StoreNews) -> None:
         async with self._lock:
             await stream.write(sse.plain(news.kind, _encoder.encode(news)))
 

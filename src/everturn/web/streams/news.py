@@ -40,6 +40,12 @@ class NeedsNews(msgspec.Struct, frozen=True):
     kind: str = "needs.changed"
 
 
+class JobsNews(msgspec.Struct, frozen=True):
+    """A job of the owner was started, was asked to stop, or is over. ``kind``: jobs.changed."""
+
+    kind: str = "jobs.changed"
+
+
 class ListSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     """The first event of the shared stream: the first page of the list, as it is now, and why nothing can
     be stored, if so."""
