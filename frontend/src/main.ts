@@ -9,6 +9,7 @@ import "./styles/session.css";
 import "./styles/prose.css";
 import "./styles/dock.css";
 import "./styles/aside.css";
+import "./styles/print.css";
 import App from "./App.svelte";
 
 const root = new URL("./", document.baseURI.split("#")[0]).href;

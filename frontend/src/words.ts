@@ -105,6 +105,7 @@ const english = {
   copyMessage: "Copy message",
   copyAnswer: "Copy answer",
   copyConversation: "Copy session",
+  print: "Print",
   edit: "Edit",
   editMessage: "Edit and send again",
   cancel: "Cancel",
@@ -271,6 +272,7 @@ const english = {
   sendAfter: "Send it after this answer",
   replyWhileAsked: "Decide above, or write a message",
   olderLoading: "Loading earlier messages",
+  olderNotPrinted: "Earlier messages are left out here. Print in the session's menu prints all of them.",
   notOnThisPath: "That message is in another version of this session.",
   // turn foot
   tokens: (count: string) => `${count} tokens`,

@@ -209,6 +209,11 @@ export class OpenSession {
     return false;
   }
 
+  /** Read back to the first message. */
+  async readAll(): Promise<void> {
+    while (this.conversation?.before) await this.older(reachSize);
+  }
+
   accepted(entry: Unsent, accepted: Accepted): void {
     const before = this.conversation;
     if (accepted.is_steering) this.steered(accepted.turn.id, entry.text);

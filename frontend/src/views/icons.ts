@@ -60,6 +60,7 @@ import pin from "lucide-static/icons/pin.svg?raw";
 import pinOff from "lucide-static/icons/pin-off.svg?raw";
 import plus from "lucide-static/icons/plus.svg?raw";
 import redo2 from "lucide-static/icons/redo-2.svg?raw";
+import printer from "lucide-static/icons/printer.svg?raw";
 import rotateCw from "lucide-static/icons/rotate-cw.svg?raw";
 import search from "lucide-static/icons/search.svg?raw";
 import send from "lucide-static/icons/send.svg?raw";
@@ -142,6 +143,7 @@ const files = {
   "pin-off": pinOff,
   "plus": plus,
   "redo-2": redo2,
+  "printer": printer,
   "rotate-cw": rotateCw,
   "search": search,
   "send": send,

@@ -17,6 +17,7 @@ export function sessionItems(page: Page, session: Session): MenuItem[] {
       { label: words.redo, icon: "redo-2", isOff: busy || !session.redo_to, run: () => void page.attempt(() => page.moves.redo(opened, session.redo_to)) },
       { label: words.compact, icon: "layers", isOff: !opened.last, run: () => void page.attempt(() => opened.compact()) },
       { label: words.copyConversation, icon: "copy", run: () => void page.attempt(() => page.copyConversation()) },
+      { label: words.print, icon: "printer", isOff: !opened.last, run: () => print() },
       { isLine: true },
     );
   }
@@ -37,6 +38,11 @@ export function sessionItems(page: Page, session: Session): MenuItem[] {
     { label: words.delete, icon: "trash-2", isDanger: true, run: () => void page.remove(session) },
   );
   return items;
+}
+
+/** The conversation draws all of itself first: the browser alone would print what is in view. */
+export function print(): void {
+  document.dispatchEvent(new CustomEvent("everturn:print"));
 }
 
 function rename(page: Page, session: Session, isOpen: boolean): void {

@@ -15,6 +15,8 @@ from everturn.config import Config
 from everturn.store import Store
 from everturn.store.files.disk import Disk, atomic_file, write_atomically
 from everturn.store.sessions import documents
+from everturn.store.sessions.export_html import html
+from everturn.store.sessions.export_text import markdown
 from everturn.workspace import SessionArchive
 
 
@@ -75,5 +77,5 @@ async def _document(store: Store, config: Config, session_id: str, kind: str) ->
         return msgspec.json.encode(await documents.export_document(store, OWNER, session_id)) + b"\n"
     session, turns, messages = await store.transcript.export(OWNER, session_id)
     shown = documents.path_to_head(session, turns, messages)
-    text = documents.markdown(session, shown) if kind == "md" else documents.html(session, shown)
+    text = markdown(session, shown) if kind == "md" else html(session, shown)
     return text.encode()

@@ -1,11 +1,9 @@
-"""A session as a document: JSON that gives back an equal session, Markdown and HTML for people."""
+"""A session as a document: JSON that gives back an equal session."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
-from html import escape
 
 import msgspec
 
@@ -13,17 +11,7 @@ from everturn.domain import ids
 from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.errors import BadImport, FileMissing, NotFound
 from everturn.domain.events import KINDS, Event
-from everturn.domain.messages import (
-    Attachment,
-    Call,
-    Message,
-    Reasoning,
-    Result,
-    Role,
-    SavedFiles,
-    Summary,
-    Text,
-)
+from everturn.domain.messages import Attachment, Message
 from everturn.domain.sessions import Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import ImportedSession
@@ -219,104 +207,3 @@ def path_to_head(session: Session, turns: list[Turn], messages: list[Message]) -
     order = {turn: index for index, turn in enumerate(reversed(path))}
     shown = [message for message in messages if message.turn_id in order]
     return sorted(shown, key=lambda message: (order[message.turn_id], message.ordinal))
-
-
-# --- for people --------------------------------------------------------------------------------------
-
-_PRINTED = "Printed before it was cut off:"
-_NAMES = {Role.USER: "You", Role.ASSISTANT: "Everturn", Role.TOOL: "Tools", Role.SUMMARY: "Summary"}
-
-
-def markdown(session: Session, messages: list[Message]) -> str:
-    blocks = [f"# {_title(session)}", f"_{_date(session.created_at)}_"]
-    for message in messages:
-        blocks.append(f"## {_NAMES[message.role]} · {_date(message.created_at)}")
-        blocks += [block for block in map(_markdown_part, message.parts) if block]
-    return "\n\n".join(blocks) + "\n"
-
-
-def _markdown_part(part: object) -> str:
-    if isinstance(part, Text):
-        return _quote(part.text) + "\n\n_(abandoned attempt)_" if part.is_abandoned else part.text
-    if isinstance(part, Reasoning):
-        return _quote(part.text) if part.text else ""
-    if isinstance(part, Call):
-        return f"**{part.name}**\n\n{_fence(part.arguments, 'json')}"
-    if isinstance(part, Result):
-        printed = f"\n\n{_PRINTED}\n\n{_fence(part.output)}" if part.output else ""
-        return f"**{part.name}**: {part.outcome}\n\n{_fence(part.text)}{printed}"
-    if isinstance(part, Attachment):
-        return f"_Attachment: {part.name} ({part.media_type}, {part.size:,} bytes)_"
-    if isinstance(part, SavedFiles):
-        return f"_{_describe_saved(part)}_"
-    if isinstance(part, Summary):
-        return part.text
-    return ""
-
-
-def _describe_saved(part: SavedFiles) -> str:
-    names = ", ".join(change.path for change in part.changes)
-    more = part.total - len(part.changes)
-    return f"Saved: {names}" + (f" and {more} more" if more > 0 else "")
-
-
-def _quote(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.splitlines())
-
-
-def _fence(text: str, language: str = "") -> str:
-    """A code block whose fence is longer than any inside it."""
-    longest, run = 2, 0
-    for char in text:
-        run = run + 1 if char == "`" else 0
-        longest = max(longest, run)
-    fence = "`" * (longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
-
-
-_STYLE = (
-    "body{font:16px/1.6 system-ui,sans-serif;max-width:48rem;margin:2rem auto;padding:0 1rem}"
-    "pre{white-space:pre-wrap;background:#f4f4f5;padding:.8rem;border-radius:8px;overflow-wrap:anywhere}"
-    "article{margin:1.6rem 0}h2{font-size:.9rem;color:#555}.said{white-space:pre-wrap}.aside{color:#777}"
-)
-
-
-def html(session: Session, messages: list[Message]) -> str:
-    articles = "".join(
-        f"<article><h2>{_NAMES[message.role]} · {_date(message.created_at)}</h2>"
-        + "".join(map(_html_part, message.parts))
-        + "</article>"
-        for message in messages
-    )
-    title = escape(_title(session))
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><style>{_STYLE}</style>"
-        f"<h1>{title}</h1>{articles}</html>"
-    )
-
-
-def _html_part(part: object) -> str:
-    if isinstance(part, Text):
-        return f'<div class="{"said aside" if part.is_abandoned else "said"}">{escape(part.text)}</div>'
-    if isinstance(part, Reasoning):
-        return f'<div class="said aside">{escape(part.text)}</div>' if part.text else ""
-    if isinstance(part, Call):
-        return f"<pre><b>{escape(part.name)}</b> {escape(part.arguments)}</pre>"
-    if isinstance(part, Result):
-        printed = f"\n<b>{_PRINTED}</b>\n{escape(part.output)}" if part.output else ""
-        return f"<pre><b>{escape(part.name)}: {part.outcome}</b>\n{escape(part.text)}{printed}</pre>"
-    if isinstance(part, Attachment):
-        return f'<p class="aside">Attachment: {escape(part.name)} ({part.size:,} bytes)</p>'
-    if isinstance(part, SavedFiles):
-        return f'<p class="aside">{escape(_describe_saved(part))}</p>'
-    if isinstance(part, Summary):
-        return f'<div class="said">{escape(part.text)}</div>'
-    return ""
-
-
-def _title(session: Session) -> str:
-    return session.title or session.first_words or "Untitled session"
-
-
-def _date(at: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(at / 1000))

@@ -17,6 +17,8 @@ from everturn.engine import Engine
 from everturn.importers import Imported, import_history, open_history, recognize
 from everturn.store.sessions import documents
 from everturn.store.sessions.documents import Document
+from everturn.store.sessions.export_html import html
+from everturn.store.sessions.export_text import markdown
 from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import (
@@ -160,9 +162,9 @@ class DocumentsApi:
         session, turns, messages = await self._store.transcript.export(call.owner, session.id)
         shown = documents.path_to_head(session, turns, messages)
         if call.query.format == "md":
-            text = documents.markdown(session, shown)
+            text = markdown(session, shown)
             return _download(session, text.encode(), "text/markdown; charset=utf-8", "md")
-        text = documents.html(session, shown)
+        text = await anyio.to_thread.run_sync(html, session, shown)
         return _download(session, text.encode(), "text/html; charset=utf-8", "html")
 
     # --- import --------------------------------------------------------------------------------------
