@@ -156,11 +156,12 @@ def _call(call: Call | None, result: Result | None) -> str:
     name = call.name if call else result.name if result else ""
     asked = fields_of(call.arguments) if call else []
     is_bad = result is not None and result.outcome in _BAD
+    whole, label = write_fields(asked), label_of(asked)
     summary = (
-        f"<b>{escape(visible(name))}</b> <code>{escape(label_of(asked))}</code>"
+        f"<b>{escape(visible(name))}</b> <code>{escape(label)}</code>"
         f"<i{' class=bad' if is_bad else ''}>{outcome}</i>"
     )
-    blocks = [code(write_fields(asked))] if asked else []
+    blocks = [code(whole)] if whole not in ("", label) else []
     if result and result.arguments is not None:
         blocks += [_note("Changed before it ran:"), code(write_fields(fields_of(result.arguments)))]
     if result and result.text:

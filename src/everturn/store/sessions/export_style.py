@@ -23,6 +23,7 @@ h2 span{margin-inline-start:.4rem}
 .say{max-width:86%;background:var(--said);border-radius:16px 16px 5px 16px;padding:.55rem .95rem}
 .plain{white-space:pre-wrap}
 .cut{border-inline-start:2px dashed var(--line);padding-inline-start:.9rem;color:var(--ink-3)}
+.prose{margin:.75rem 0}
 .prose>*{margin:.75rem 0}
 .prose>:first-child{margin-top:0}
 .prose h1{font-size:1.3rem;margin-top:1.4rem}
@@ -36,6 +37,7 @@ hr{border:0;border-top:1px solid var(--line)}
 a{color:var(--link);text-underline-offset:3px}
 code,pre{font-family:"JetBrains Mono",ui-monospace,"SF Mono","Cascadia Code",Menlo,Consolas,monospace}
 code{font-size:.87em;background:var(--said);border-radius:4px;padding:.1em .3em}
+code:empty{display:none}
 pre code{font-size:.8rem;line-height:1.6;background:none;padding:0}
 .code{margin:.75rem 0;background:var(--code);border:1px solid var(--line);border-radius:9px}
 .code figcaption{color:var(--ink-3);font-size:.75rem;padding:.45rem .9rem 0}
@@ -71,6 +73,7 @@ thead{display:table-header-group}
 tr,.code,.table,.say,blockquote{break-inside:avoid}
 h1,h2,h3,h4,h5,h6,figcaption{break-after:avoid}
 p,li{orphans:3;widows:3}
+.code{box-decoration-break:clone;-webkit-box-decoration-break:clone}
 .say,.code,summary{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 }
 """
