@@ -78,6 +78,7 @@ export const settingsWords = {
     terminal: "Runs a shell command.",
     todo: "Keeps a list of steps for long work.",
     web_fetch: "Reads a public web page.",
+    web_search: "Searches the web.",
     write_file: "Creates a file or replaces it.",
   } as Record<string, string>,
   mcpServers: "MCP servers",

@@ -145,11 +145,12 @@ def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime) -
         secret=lambda name: _secret(keys, name),
         has_sign_in=open_accounts(store, runtime.clock, runtime.ids).is_sign_in_on,
         roots=config.files.root_folders(),
+        web_search=config.search,
     )
 
 
 def _secret(keys: Keys, name: str) -> str | None:
-    """A key by its name, for the MCP servers that are configured to get it."""
+    """A key by its name, for web search and the MCP servers that are configured to get it."""
     found = keys.find(name, (name,))
     return found.secret.reveal() if found else None
 

@@ -31,6 +31,7 @@ from everturn.models.settings import ModelsSettings, parse_settings
 from everturn.store import StoreSettings, parse_address
 from everturn.tools.names import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, SCHEDULES_TOOL, TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
+from everturn.tools.web.settings import SearchSettings
 from everturn.web.settings import WebSettings
 from everturn.workspace.settings import FilesSettings
 
@@ -64,6 +65,7 @@ TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
         "budget": BudgetSettings,
         "jobs": JobSettings,
         "delegates": DelegateSettings,
+        "search": SearchSettings,
     }
 )
 # Settings of [server] that have an environment variable of their own.
@@ -118,6 +120,7 @@ _FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
         "budget": frozenset(),
         "jobs": frozenset(),
         "delegates": frozenset(),
+        "search": frozenset(),
         "memory": frozenset(
             (
                 *("look_s", "observe_timeout_s", "close_timeout_s", "owing_max", "extraction_chars_max"),
@@ -154,6 +157,7 @@ class Config(msgspec.Struct, frozen=True):
     budget: BudgetSettings = BudgetSettings()
     jobs: JobSettings = JobSettings()
     delegates: DelegateSettings = DelegateSettings()
+    search: SearchSettings = SearchSettings()
     gateway: Mapping[str, AccountSetup] = MappingProxyType({})
 
 
@@ -227,6 +231,7 @@ def read_config(
         budget=reader.convert(BudgetSettings, "budget", reader.table("budget")),
         jobs=reader.convert(JobSettings, "jobs", reader.table("jobs")),
         delegates=reader.convert(DelegateSettings, "delegates", reader.table("delegates")),
+        search=reader.convert(SearchSettings, "search", reader.table("search")),
         gateway=reader.gateway(),
     )
 

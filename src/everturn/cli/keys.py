@@ -15,6 +15,7 @@ from everturn.cli.common import console, home_option, open_config_secrets, open_
 from everturn.config import read_config
 from everturn.domain.errors import Invalid
 from everturn.models.directory import ProviderDirectory
+from everturn.tools.web.settings import SEARCH_KEYS
 
 T = TypeVar("T")
 
@@ -23,7 +24,10 @@ T = TypeVar("T")
 @click.pass_context
 @home_option
 def keys(context: click.Context, home: Path | None) -> None:
-    """List model providers with the place of their keys; save or remove a key. Keys are never shown."""
+    """List providers of models and web search with the place of their keys; save or remove a key.
+
+    Keys are never shown.
+    """
     if context.invoked_subcommand is None:
         _with_keys(home, _list)
 
@@ -67,8 +71,8 @@ def remove(provider: str, home: Path | None) -> None:
 
 
 def _check_known(directory: ProviderDirectory, provider: str) -> None:
-    if provider not in directory.providers:
-        known = ", ".join(directory.providers)
+    if provider not in directory.providers and provider not in SEARCH_KEYS:
+        known = ", ".join([*directory.providers, *SEARCH_KEYS])
         raise Invalid(f"There is no provider {provider[:80]!r}.", hint=f"Known are {known}.")
 
 
@@ -79,6 +83,8 @@ async def _list(stored: models.Keys, directory: ProviderDirectory) -> None:
     for name, provider in directory.providers.items():
         place = stored.source(name, provider.key_variables)
         table.add_row(provider.title, name, place or ("missing" if provider.needs_key else "not needed"))
+    for name, variable in SEARCH_KEYS.items():
+        table.add_row(f"{name.title()} (web search)", name, stored.source(name, (variable,)) or "not needed")
     console().print(table)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 TOOL_NAMES = frozenset(
     (
         *("apply_patch", "ask_user", "edit_file", "list_files", "python", "read_file"),
-        *("search_files", "search_sessions", "terminal", "todo", "web_fetch", "write_file"),
+        *("search_files", "search_sessions", "terminal", "todo", "web_fetch", "web_search"),
+        "write_file",
     )
 )
 SCHEDULES_TOOL = "schedules"

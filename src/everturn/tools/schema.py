@@ -82,6 +82,11 @@ class Action:
     def spec(self) -> ToolSpec:
         return self._spec
 
+    @property
+    def is_offered(self) -> bool:
+        """Has it what it needs? If not, the model is not told of it, and a call says what is missing."""
+        return True
+
     def check(self, given: ArgumentValues) -> ArgumentValues:
         return self._arguments.check(given)
 

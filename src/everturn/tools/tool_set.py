@@ -37,7 +37,9 @@ class ToolSet:
 
     def of_profile(self, profile: Profile, *, is_gated: bool) -> Sequence[Tool]:
         """The tools that the profile names; all of them if it names none."""
-        known: dict[str, Tool] = {**self._built_in(is_gated=is_gated), **self._extra}
+        built_in = self._built_in(is_gated=is_gated)
+        known: dict[str, Tool] = {name: tool for name, tool in built_in.items() if tool.is_offered}
+        known.update(self._extra)
         names = known if profile.tools is None else profile.tools
         return [known[name] for name in names if name in known]
 

@@ -31,6 +31,9 @@ from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.background import Jobs
 from everturn.tools.tool_set import ToolSet, gated_tools, plain_tools
 from everturn.tools.web.fetch import Fetcher
+from everturn.tools.web.search_providers import SearchProviders
+from everturn.tools.web.search_tool import WebSearch
+from everturn.tools.web.settings import SearchSettings
 from everturn.tools.workspaces import Workspaces
 
 _log = logging.getLogger("everturn.tools")
@@ -47,6 +50,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     ``secret`` finds a key by its name, for MCP servers. ``has_sign_in``: is there a password now, without
     which ``host_network`` is refused? ``roots``: the folders in which projects may lie; none: anywhere.
     ``jobs``: runs commands in the background; None: none can. ``delegates``: the same for tasks.
+    ``web_search``: who searches the web; by default nobody.
     """
 
     records: Records
@@ -57,6 +61,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     roots: tuple[Path, ...] = ()
     jobs: Jobs | None = None
     delegates: Delegates | None = None
+    web_search: SearchSettings = SearchSettings(provider="off")
 
 
 class EverturnToolbox:
@@ -93,6 +98,7 @@ class EverturnToolbox:
             (
                 *plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of, services.jobs),
                 *self._delegate_tools(services.delegates),
+                WebSearch(SearchProviders(services.web_search, fetcher, services.secret, self._gate.tunnel)),
             ),
             gated_tools(self._sandbox, clock, self._context_of, self._door, services.jobs),
             extra,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import re
 import shutil
 import tempfile
@@ -21,7 +22,7 @@ from types import TracebackType
 
 import anyio
 import httpcore2
-from anyio.abc import SocketStream, TaskGroup
+from anyio.abc import Listener, SocketAttribute, SocketStream, TaskGroup
 
 from everturn.tools.policy.hosts import host_label, is_host, is_this_machine
 from everturn.tools.schema import ToolFailed
@@ -70,7 +71,27 @@ class Gate:
         if self._group is None:
             raise RuntimeError("the gate is used before it was opened")
         door = Door(self._folder / f"gate-{next(self._numbers)}", self._network, may)
-        listener = await anyio.create_unix_listener(door.path, mode=0o600)
+        async with self._served(await anyio.create_unix_listener(door.path, mode=0o600), door):
+            try:
+                yield door
+            finally:
+                door.path.unlink(missing_ok=True)
+
+    @asynccontextmanager
+    async def tunnel(self, host: str, bytes_max: int) -> AsyncIterator[str]:
+        """Open a proxy on loopback to one host for the body of the block, and yield its address."""
+
+        async def may(asked: str) -> bool:
+            return asked == host
+
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        async with self._served(listener, Door(Path(), self._network, may, bytes_max)):
+            yield f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610 - not Django's
+
+    @asynccontextmanager
+    async def _served(self, listener: Listener[SocketStream], door: Door) -> AsyncIterator[None]:
+        if self._group is None:
+            raise RuntimeError("the gate is used before it was opened")
         scope, is_closed = anyio.CancelScope(), anyio.Event()
 
         async def serve() -> None:
@@ -84,19 +105,22 @@ class Gate:
         # In the gate's own group: a group around the body would wrap what the body raises.
         self._group.start_soon(serve, name="gate")
         try:
-            yield door
+            yield
         finally:
             scope.cancel()
             with anyio.CancelScope(shield=True):
                 await is_closed.wait()
-            door.path.unlink(missing_ok=True)
 
 
 class Door:
-    """What one call may reach. ``refused``: the hosts that it was kept from, because they are not allowed."""
+    """What one call may reach. ``refused``: the hosts that it was kept from, because they are not allowed.
 
-    def __init__(self, path: Path, network: CheckedNetwork, may: May) -> None:
+    ``bytes_max``: an answer that is longer is cut off.
+    """
+
+    def __init__(self, path: Path, network: CheckedNetwork, may: May, bytes_max: float = math.inf) -> None:
         self.path = path
+        self._bytes_max = bytes_max
         self.refused: list[str] = []
         self._network = network
         self._may = may
@@ -141,7 +165,7 @@ class Door:
                 await client.send(b"HTTP/1.1 200 Connected\r\n\r\n")
             if request:
                 await server.write(request)
-            await _pump(client, server)
+            await _pump(client, server, self._bytes_max)
         finally:
             with anyio.CancelScope(shield=True):
                 await server.aclose()
@@ -167,7 +191,7 @@ async def _head(client: SocketStream) -> tuple[bytes, bytes]:
     return head, rest
 
 
-async def _pump(client: SocketStream, server: httpcore2.AsyncNetworkStream) -> None:
+async def _pump(client: SocketStream, server: httpcore2.AsyncNetworkStream, bytes_max: float) -> None:
     """Carry bytes both ways until the server is done, or either side is gone."""
     async with anyio.create_task_group() as group:
 
@@ -181,6 +205,9 @@ async def _pump(client: SocketStream, server: httpcore2.AsyncNetworkStream) -> N
         group.start_soon(upwards, name="gate upwards")
         try:
             while data := await server.read(_PIECE_BYTES):
+                bytes_max -= len(data)
+                if bytes_max < 0:
+                    group.cancel_scope.cancel()
                 await client.send(data)
             # The client sees the end and closes, which ends the other direction by itself. If we cancelled it
             # when the close arrives, anyio would answer a wait that is already over.

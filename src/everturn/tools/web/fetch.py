@@ -10,7 +10,9 @@ import ipaddress
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -50,6 +52,16 @@ class FetchedPage(msgspec.Struct, frozen=True):
     is_cut: bool
 
 
+class WebRequest(msgspec.Struct, frozen=True):
+    """One request to an interface for programs: a POST if it has a body."""
+
+    url: str
+    headers: Mapping[str, str] = MappingProxyType({})
+    body: bytes | None = None
+    timeout_s: float = 20.0
+    is_trusted: bool = False  # the operator gave the address: it may be a private one
+
+
 class Fetcher:
     """``allowed`` names (address, port) pairs that may be reached although they are not public: tests."""
 
@@ -69,17 +81,22 @@ class Fetcher:
     async def get(self, url: str, *, stays: bool = False) -> FetchedPage:
         """Fetch a page. ``stays``: a redirect to another host is refused. Raises ToolFailed, with a text for
         the model: refused address, timeout, broken connection."""
-        try:
-            with anyio.fail_after(self._total_timeout_s):
-                return await self._follow(_check_url(url), stays=stays)
-        except TimeoutError as error:
-            raise ToolFailed(f"{url} took longer than {self._total_timeout_s:g} s.") from error
-        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
-            raise ToolFailed(f"{url} could not be read: {type(error).__name__} {error}".rstrip()) from error
+        with _failures(url, self._total_timeout_s):
+            return await self._follow(_check_url(url), stays=stays)
+
+    async def ask(self, request: WebRequest) -> FetchedPage:
+        """Send one request; a redirect is refused, because it would take a key along. Raises ToolFailed."""
+        url = _check_url(request.url)
+        place = f"{url.scheme}://{label_of(url)}"
+        with _failures(place, request.timeout_s):
+            answer = await self._once(url, request)
+        if isinstance(answer, FetchedPage):
+            return answer
+        raise ToolFailed(f"{place} redirects to {answer[:200]!r}, which was not contacted.")
 
     async def _follow(self, url: httpx2.URL, *, stays: bool) -> FetchedPage:
         for _ in range(_REDIRECTS_MAX + 1):
-            answer = await self._once(url)
+            answer = await self._once(url, WebRequest(str(url)))
             if isinstance(answer, FetchedPage):
                 return answer
             target = _check_url(_join(url, answer))
@@ -91,22 +108,27 @@ class Fetcher:
             url = target
         raise ToolFailed(f"{url} redirects more than {_REDIRECTS_MAX} times.")
 
-    async def _once(self, url: httpx2.URL) -> FetchedPage | str:
+    async def _once(self, url: httpx2.URL, request: WebRequest) -> FetchedPage | str:
         """The page, or where it has moved to."""
         timeouts = {"connect": _CONNECT_TIMEOUT_S, "read": _READ_TIMEOUT_S, "write": _READ_TIMEOUT_S}
-        headers = [(b"Host", url.netloc), *((k.encode(), v.encode()) for k, v in _HEADERS.items())]
+        fields = {**_HEADERS, **request.headers}
+        headers = [(b"Host", url.netloc), *((k.encode(), v.encode()) for k, v in fields.items())]
+        method = "GET" if request.body is None else "POST"
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         # Without one the pool would load all certificates, for each page, also where nothing is encrypted.
         context = await self._tls() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        network = httpcore2.AnyIOBackend() if request.is_trusted else self.network
         async with (
-            httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=self.network) as pool,
-            pool.stream("GET", target, headers=headers, extensions={"timeout": timeouts}) as response,
+            httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=network) as pool,
+            pool.stream(
+                method, target, headers=headers, content=request.body, extensions={"timeout": timeouts}
+            ) as response,
         ):
-            fields = {name.lower(): value.decode("latin-1") for name, value in response.headers}
-            if response.status in (301, 302, 303, 307, 308) and b"location" in fields:
-                return fields[b"location"]
-            body, is_cut = await self._body(response.aiter_stream(), fields.get(b"content-encoding", ""))
-            return FetchedPage(str(url), response.status, fields.get(b"content-type", ""), body, is_cut)
+            found = {name.lower(): value.decode("latin-1") for name, value in response.headers}
+            if response.status in (301, 302, 303, 307, 308) and b"location" in found:
+                return found[b"location"]
+            body, is_cut = await self._body(response.aiter_stream(), found.get(b"content-encoding", ""))
+            return FetchedPage(str(url), response.status, found.get(b"content-type", ""), body, is_cut)
 
     async def _body(self, chunks: AsyncIterator[bytes], encoding: str) -> tuple[bytes, bool]:
         """The decoded body up to the limit. Unpacked bytes count, so a zip bomb stops at the limit too."""
@@ -177,6 +199,18 @@ def is_public(address: str) -> bool:
     if ip.version == 6 and ip not in _GLOBAL_IPV6:
         return False
     return ip.is_global and not ip.is_multicast and not ip.is_reserved and not ip.is_unspecified
+
+
+@contextmanager
+def _failures(url: str, timeout_s: float) -> Iterator[None]:
+    """Bound the time of the body, and raise ToolFailed for what fails in it on the way to the server."""
+    try:
+        with anyio.fail_after(timeout_s):
+            yield
+    except TimeoutError as error:
+        raise ToolFailed(f"{url} took longer than {timeout_s:g} s.") from error
+    except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+        raise ToolFailed(f"{url} could not be read: {type(error).__name__} {error}".rstrip()) from error
 
 
 def _literal(host: str) -> str | None:
