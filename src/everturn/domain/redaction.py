@@ -18,7 +18,8 @@ _SECRETS = (
     re.compile(r"(?i)(?<=bearer )[^\s\"',;]{6,}"),
     re.compile(r"(?i)(?<=basic )[A-Za-z0-9+/=]{6,}"),
     # What follows the path of an address: tickets and signatures, such as those of Slack's socket.
-    re.compile(r"\b(?:https?|wss?)://[^\s?#\"'<>]*\?(?P<value>[^\s\"'<>)]+)"),
+    # Up to the next "://", from where it is looked for again: else a long text would take hours.
+    re.compile(r"://(?:(?!://)[^\s?#\"'<>])*+\?(?P<value>[^\s\"'<>)]+)"),
     re.compile(r"\bhttps://files\.slack\.com/upload/(?P<value>[^\s\"'<>)]+)"),
     re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
     re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from everturn.domain.messages import AnyPart, Call, Reasoning, Result, Role, Text
 from everturn.importers import texts
@@ -13,9 +13,11 @@ from everturn.importers.export_file import ExportFile, Reader
 from everturn.importers.values import Conversation, ForeignFile, ForeignMessage
 
 SOURCE: Final = "openwebui"
-_DETAILS: Final = re.compile(r"<details\b([^>]*)>(.*?)</details>\s*", re.DOTALL)
+_OPENS: Final = re.compile(r"<details\b")
+_SPACE: Final = re.compile(r"\s*")
+_CLOSES: Final = "</details>"
 _SUMMARY: Final = re.compile(r"^\s*<summary>.*?</summary>\s*", re.DOTALL)
-_ATTRIBUTE: Final = re.compile(r'(\w+)="([^"]*)"')
+_ATTRIBUTE: Final = re.compile(r'(?<!\w)(\w++)="([^"]*)"')
 _Json = dict[str, Any]  # of the export; each reader looks at the type before it uses a value
 
 
@@ -83,14 +85,14 @@ def _groups(key: str, content: str) -> Iterator[list[AnyPart]]:
     """Parts of a written answer: thoughts and calls stand in it as HTML."""
     group: list[AnyPart] = []
     place = 0
-    for number, found in enumerate(_DETAILS.finditer(content)):
-        before = content[place : found.start()].strip()
+    for number, found in enumerate(_details_in(content)):
+        before = content[place : found.start].strip()
         if before:
             group.append(Text(before))
-        place = found.end()
-        attributes = dict(_ATTRIBUTE.findall(found[1]))
+        place = found.end
+        attributes = dict(_ATTRIBUTE.findall(found.head))
         if attributes.get("type") == "reasoning":
-            thought = html.unescape(_SUMMARY.sub("", found[2]))
+            thought = html.unescape(_SUMMARY.sub("", found.inner))
             lines = (line.removeprefix("> ").removeprefix(">") for line in thought.strip().splitlines())
             group.append(Reasoning("\n".join(lines)))
         elif attributes.get("type") == "tool_calls":
@@ -102,12 +104,33 @@ def _groups(key: str, content: str) -> Iterator[list[AnyPart]]:
             result = html.unescape(attributes.get("result", ""))
             yield [Result(call_id, name, result, is_untrusted=True)]
         else:
-            group.append(Text(found[0].strip()))
+            group.append(Text(content[found.start : found.end].strip()))
     rest = content[place:].strip()
     if rest:
         group.append(Text(rest))
     if group:
         yield group
+
+
+class _Details(NamedTuple):
+    start: int
+    head: str  # its attributes
+    inner: str
+    end: int  # with the space after it
+
+
+def _details_in(content: str) -> Iterator[_Details]:
+    """Each up to the next end. One expression for all of it would begin anew at each that has no end, and the
+    whole server would wait for that."""
+    place = 0
+    while (opens := _OPENS.search(content, place)) is not None:
+        head = content.find(">", opens.end())
+        closes = -1 if head < 0 else content.find(_CLOSES, head)
+        if closes < 0:
+            return
+        space = _SPACE.match(content, closes + len(_CLOSES))
+        place = closes + len(_CLOSES) if space is None else space.end()
+        yield _Details(opens.start(), content[opens.end() : head], content[head + 1 : closes], place)
 
 
 def _last_part(key: str, messages: tuple[ForeignMessage, ...]) -> str | None:

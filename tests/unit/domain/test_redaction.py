@@ -49,3 +49,8 @@ def test_a_secret_is_known_by_its_name(text: str, secret: str) -> None:
 )
 def test_ordinary_words_stay(text: str) -> None:
     assert redact(text) == text
+
+
+def test_a_long_text_of_addresses_is_read_once() -> None:
+    text = "http://" * 200_000
+    assert redact(text + "a?ticket-1") == text + "a?[redacted]"

@@ -18,6 +18,7 @@ from everturn.domain.messages import Attachment, Call, Message, Outcome, Reasoni
 from everturn.domain.store_values import Request, RetriedTurn
 from everturn.domain.turns import Turn, TurnState
 from everturn.importers import Imported, ImportOutcome, import_history, open_history, recognize
+from everturn.importers.values import Conversation
 from everturn.store import Store
 from everturn.testing import Say, ScriptedModel
 from everturn.testing.harness import open_harness
@@ -258,6 +259,20 @@ async def test_open_webui_with_thoughts_and_calls_written_as_html(store: Store, 
         "assistant: It is noon.",
     ]
     assert (len(turns), one.files) == (3, 1)
+
+
+def test_an_answer_full_of_ends_that_are_missing_is_read_at_once(tmp_path: Path) -> None:
+    text = f"<details {'a' * 100_000}>x</details>" + '<details type="reasoning">' * 100_000
+    chat = {"history": {"messages": {"1": {"role": "assistant", "content": text}}}}
+    with closing(
+        open_history("openwebui", ex.write(tmp_path / "chat.json", [{"id": "c", "chat": chat}]))
+    ) as found:
+        [one] = found
+    assert isinstance(one, Conversation)
+    assert [len(part.text) for part in one.messages[0].parts if isinstance(part, Text)] == [
+        100_000 + 21,
+        2_600_000,
+    ]
 
 
 async def test_librechat_as_a_tree(store: Store, tmp_path: Path) -> None:
