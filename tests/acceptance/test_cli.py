@@ -537,7 +537,7 @@ async def test_an_exported_session_is_imported_elsewhere_as_an_equal_one(
     document.write_text('{"format": "nothing"', encoding="utf-8")
     refused = await command(other, "import", str(document))
     assert refused.returncode == 1
-    assert "not an exported session" in refused.stderr
+    assert "is not a session that Everturn exported" in refused.stderr
 
 
 async def test_names_of_models_are_whole_in_a_narrow_terminal(data_dir: Path, wires: WireServer) -> None:

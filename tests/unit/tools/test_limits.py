@@ -234,7 +234,7 @@ class Filling:
         self._taken += 100 * 1024**2
         return DiskUsage(free=1100 * 1024**2 - self._taken, taken=self._taken, size=10**12)
 
-    async def used(self, limits: ProcessLimits) -> ResourceUsage:
+    async def measure(self, limits: ProcessLimits) -> ResourceUsage:
         return ResourceUsage(disk=self.disk())
 
 
