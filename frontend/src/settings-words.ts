@@ -53,6 +53,7 @@ export const settingsWords = {
     tokens_max: ["Tokens per answer", "Input and output, all steps"],
   } as Record<"cost_usd_max" | "minutes_max" | "steps_max" | "tokens_max", [string, string]>,
   noLimit: "No limit",
+  limitWrong: (label: string, isWhole: boolean) => `${label} must be a ${isWhole ? "whole number" : "number"} above 0.`,
   profilesLead: "A profile is a way of working: instructions, tools and a model.",
   noProfiles: "Only the default profile exists.",
   toolsLead: "What the agent can use on this machine.",

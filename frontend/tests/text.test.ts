@@ -6,7 +6,7 @@ import { nameOf } from "../src/state/servers";
 import { argumentsFrom, diffsOf, fieldsOf } from "../src/state/tools";
 import { readDiff } from "../src/text/diff";
 import { failureText } from "../src/text/failure";
-import { count, duration, money, stamp, when } from "../src/text/format";
+import { count, duration, limitOf, money, stamp, when } from "../src/text/format";
 import { excerpt } from "../src/text/hits";
 import { readRoute, writeRoute } from "../src/app/route";
 
@@ -192,5 +192,12 @@ describe("the name of a server of one's own", () => {
   });
   it("is nothing while there is no address", () => {
     expect(nameOf("nas", [], none)).toBe("");
+  });
+});
+
+describe("a limit as it was typed", () => {
+  it("is a number above 0, a whole one where parts make no sense, or none", () => {
+    expect([" 2.5 ", "", "0", "-3", "many", "Infinity"].map((typed) => limitOf(typed, false))).toEqual([2.5, null, undefined, undefined, undefined, undefined]);
+    expect(["20", "1.5"].map((typed) => limitOf(typed, true))).toEqual([20, undefined]);
   });
 });

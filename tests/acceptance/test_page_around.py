@@ -109,7 +109,9 @@ async def test_title_model_fallbacks_and_limits_are_chosen_and_given_back(data_d
         steps = page.get_by_label("Steps per answer")
         await steps.fill("many")
         await steps.press("Enter")
-        await expect(page.locator(".toast")).to_contain_text("steps_max")
+        await expect(page.locator(".toast")).to_contain_text(
+            "Steps per answer must be a whole number above 0."
+        )
         await expect(steps).to_have_value("")
         kept = await house.api("GET", "api/settings")
         chosen = (kept["title_model"], kept["fallback_models"], kept["cost_usd_max"], kept["steps_max"])
@@ -127,7 +129,6 @@ async def test_title_model_fallbacks_and_limits_are_chosen_and_given_back(data_d
             while (kept := await house.api("GET", "api/settings"))["cost_usd_max"] is not None:
                 await page.wait_for_timeout(100)
         assert (kept["title_model"], kept["fallback_models"], kept["cost_usd_max"]) == (None, [], None)
-        house.complaints = [said for said in house.complaints if "422" not in said]
         assert house.complaints == []
 
 

@@ -132,3 +132,11 @@ function daysBetween(at: number, now: number): number {
   const start = (value: number) => new Date(value).setHours(0, 0, 0, 0);
   return Math.round((start(now) - start(at)) / 86_400_000);
 }
+
+/** What a person typed as a limit; null: none, undefined: not a number above 0. */
+export function limitOf(typed: string, isWhole: boolean): number | null | undefined {
+  const text = typed.trim();
+  if (!text) return null;
+  const value = Number(text);
+  return Number.isFinite(value) && value > 0 && (!isWhole || Number.isInteger(value)) ? value : undefined;
+}
