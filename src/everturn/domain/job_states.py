@@ -7,7 +7,7 @@ from enum import StrEnum
 
 class JobState(StrEnum):
     """``unreachable``: it runs on a machine that does not answer. ``lost``: how it ended will never be
-    known."""
+    known, or it could not be started."""
 
     RUNNING = "running"
     ENDED = "ended"
