@@ -159,7 +159,7 @@ class Update(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why an update did not become a turn."""
+    """Why an update did not become a turn. Also that it was a command or an answer, and was carried out."""
 
     code: str
     message: str

@@ -370,7 +370,7 @@ class Engine:
         return self.store.journal.follow(owner, session_id, after)
 
     async def _recover(self, owner: str, session_id: str) -> tuple[Session, bool]:
-        """Take over a dead worker's turn and recover late events, before a session is read.
+        """Release a dead worker's turn (``take_over``) and recover late events, before a session is read.
 
         Returns the session as it was found, and whether it may have changed since. Called once per read: each
         call counts as one attempt at a journal that was sealed empty (C06).

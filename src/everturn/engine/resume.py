@@ -67,7 +67,10 @@ NextMove = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop
 
 
 def check_budget(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
-    """Why a claimed turn may not be resumed again; None if it may. The claim is already counted."""
+    """Why a claimed turn may not be resumed again; None if it may. The claim is already counted.
+
+    Of crashes and age only; budgets of money are in ``spending``.
+    """
     if progress.crashes > settings.resume_attempts_max:  # guard: c02
         return Failure("resume_attempts", _describe_attempts(settings), "Press Resume to try again.")
     if progress.is_taken_up and progress.age_ms(now_ms) > settings.resume_age_max_s * 1000:  # guard: c02
