@@ -2,8 +2,7 @@
 
 Nothing depends on it: the answer is recorded and sent whether or not the message arrived. The message
 itself is sent like any other and holds nothing of the answer; its edits do, and they are not stored. Every
-edit
-ends with a line that says that the turn goes on, so that a partial answer never looks complete.
+edit ends with a line that says that the turn goes on, so that a partial answer never looks complete.
 """
 
 from __future__ import annotations

@@ -169,8 +169,7 @@ def move_files(tx: Tx, session: SessionRow, head_no: int | None, files: MoveFile
 
 
 def plan_files(tx: Tx, session: SessionRow, turn: TurnRow, files: MoveFiles | None) -> Script[None]:
-    """Store with a retried turn what happens to the files when it is claimed. Raises
-    PlanNeeded."""
+    """Store with a retried turn what happens to the files when it is claimed. Raises PlanNeeded."""
     plan = yield from _check_plan(session, turn.parent_no, files)
     if plan is not None:
         yield from _record_present(tx, session, plan)

@@ -227,9 +227,8 @@ class Restorer:
         """Bring the folder to what is wanted; None if it is there, or if it is another machine's.
 
         On return the files are durable. If cancelled, the next call finishes it. Raises DiskFull,
-        DiskReadOnly,
-        WorkspaceUnwritable, WorkspaceUnreadable, and what the blobs and the store raise: nothing is lost
-        then, and what is wanted can be restored again.
+        DiskReadOnly, WorkspaceUnwritable, WorkspaceUnreadable, and what the blobs and the store raise:
+        nothing is lost then, and what is wanted can be restored again.
         """
         copy = await self._store.working_copies.get(session.owner, session.id)
         if copy.wanted is None:
