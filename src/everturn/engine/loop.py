@@ -41,7 +41,7 @@ from everturn.engine.resume import (
     Fail,
     RunCalls,
     Stop,
-    check_budget,
+    check_resumption,
     next_move,
 )
 from everturn.engine.saved_files import tell_saved
@@ -88,7 +88,7 @@ class TurnLoop:
 
     async def run(self) -> LoopResult:
         """Run the turn until it waits or ends. Raises Fenced when another worker has it."""
-        spent = check_budget(self._log.progress, self._log.now_ms(), self._services.settings)
+        spent = check_resumption(self._log.progress, self._log.now_ms(), self._services.settings)
         if spent is not None:
             await self._log.writer.quiet()
             turn = await self._services.store.turns.interrupt(self._turn.id, self._claim.epoch, spent)

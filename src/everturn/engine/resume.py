@@ -66,7 +66,7 @@ class Fail(msgspec.Struct, frozen=True):
 NextMove = Union[CallModel, AbandonAttempt, RunCalls, AskWhether, Complete, Stop, Fail]
 
 
-def check_budget(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
+def check_resumption(progress: TurnProgress, now_ms: int, settings: EngineSettings) -> Failure | None:
     """Why a claimed turn may not be resumed again; None if it may. The claim is already counted.
 
     Of crashes and age only; budgets of money are in ``spending``.

@@ -74,11 +74,11 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     # Resumption of a turn whose worker died.
     resume_attempts_max: Annotated[
         int,
-        Meta(description="How often a turn is resumed automatically after its server stopped or crashed."),
+        Meta(description="Resumptions in a row without a finished step, after which a turn is interrupted."),
     ] = 10
     resume_age_max_s: Annotated[
         float,
-        Meta(description="A turn interrupted longer ago than this is not resumed automatically."),
+        Meta(description="A turn that worked and was without a server for longer than this is not resumed."),
     ] = 24 * 3600.0
 
     # Model calls.

@@ -14,7 +14,7 @@ from everturn.domain.machine import Machine
 from everturn.domain.messages import Source
 from everturn.domain.notifications import NoticeKind
 from everturn.domain.store_values import Accepted, Submission, WhenBusy
-from everturn.store.notices import Cause, owe_notices
+from everturn.store.notices import NoticeCause, owe_notices
 from everturn.store.scripts.common import (
     OF_SESSION,
     add_events,
@@ -229,7 +229,7 @@ def _end(tx: Tx, job_id: str, ending: JobEnding) -> Script[tuple[JobColumns, Acc
     row = yield from JOB.only(job_id)
     if is_told and not session.is_deleted:
         yield q("session_unread", session.no)
-        cause = Cause(NoticeKind.JOB, job_id, session.no, words=_words(row))
+        cause = NoticeCause(NoticeKind.JOB, job_id, session.no, words=_words(row))
         yield from owe_notices(tx, session.owner, cause)  # guard: f10
     if row.when_ended != WhenEnded.WAKE or session.is_deleted:  # guard: e08
         return row, None

@@ -16,7 +16,7 @@ WORDS_CHARS_MAX = 1_000
 _settings = msgspec.json.Decoder(ScheduleSettings)
 
 
-class Cause(msgspec.Struct, frozen=True):
+class NoticeCause(msgspec.Struct, frozen=True):
     """``id``: of what happened. ``words``: what only this transaction knows of it. ``time``: when, of
     what can happen again."""
 
@@ -28,7 +28,7 @@ class Cause(msgspec.Struct, frozen=True):
     time: int | None = None
 
 
-def owe_notices(tx: Tx, owner: str, cause: Cause) -> Script[None]:
+def owe_notices(tx: Tx, owner: str, cause: NoticeCause) -> Script[None]:
     for device in (yield from DEVICES.all(owner)):
         is_wanted = cause.kind.value in device.kinds.split()
         if is_wanted and device.ended_at is None:  # guard: f10 always
@@ -36,7 +36,7 @@ def owe_notices(tx: Tx, owner: str, cause: Cause) -> Script[None]:
 
 
 def owe_notice(
-    tx: Tx, device: DeviceColumns, cause: Cause, *, grace_ms: int = GRACE_MS
+    tx: Tx, device: DeviceColumns, cause: NoticeCause, *, grace_ms: int = GRACE_MS
 ) -> Script[str | None]:
     """Owe the device this notification, once; return its id."""
     if device.device_kind == DeviceKind.CHAT and cause.session_no is not None:
@@ -63,7 +63,7 @@ def owe_for_ask(tx: Tx, session: SessionRow, turn: TurnRow, ask: Ask) -> Script[
     if ask.topic == AskTopic.DELEGATE:  # guard: f10
         return  # no person is asked
     kind = NoticeKind.BUDGET if ask.topic == AskTopic.BUDGET else NoticeKind.APPROVAL
-    yield from owe_notices(tx, session.owner, Cause(kind, ask.id, session.no, turn.no))
+    yield from owe_notices(tx, session.owner, NoticeCause(kind, ask.id, session.no, turn.no))
 
 
 def owe_for_end(tx: Tx, session: SessionRow, turn: TurnRow, failure: str = "") -> Script[None]:
@@ -73,8 +73,8 @@ def owe_for_end(tx: Tx, session: SessionRow, turn: TurnRow, failure: str = "") -
     run = (yield from RUN_OF_TURN.first(turn.no)) if failure else None
     if run is not None:
         words = f"{_settings.decode(run.settings).name}\n{failure}"
-        cause = Cause(NoticeKind.SCHEDULE, run.id, session.no, turn.no, words)
+        cause = NoticeCause(NoticeKind.SCHEDULE, run.id, session.no, turn.no, words)
         yield from owe_notices(tx, session.owner, cause)
     elif tx.now - turn.turn.created_at >= ANSWER_AFTER_MS:  # guard: f10 always
-        cause = Cause(NoticeKind.ANSWER, turn.id, session.no, turn.no, failure)
+        cause = NoticeCause(NoticeKind.ANSWER, turn.id, session.no, turn.no, failure)
         yield from owe_notices(tx, session.owner, cause)

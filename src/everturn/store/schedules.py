@@ -29,7 +29,7 @@ from everturn.domain.store_values import Submission
 from everturn.domain.turns import Failure, TurnState
 from everturn.store.delivery.chats import find_chat
 from everturn.store.delivery.replies import numbers_of, owe_reply
-from everturn.store.notices import Cause, owe_notices
+from everturn.store.notices import NoticeCause, owe_notices
 from everturn.store.scripts.common import shown_session
 from everturn.store.scripts.queries.delivery import CHAT
 from everturn.store.scripts.queries.schedules import (
@@ -309,7 +309,7 @@ def _settle(tx: Tx, plan: DuePlan) -> Script[Settlement]:
         times = tuple(_skip(time, _SESSION_DELETED) for time in times)
         schedule = msgspec.structs.replace(schedule, paused_at=tx.now, pause_reason=_SESSION_DELETED)
         words = f"{schedule.settings.name}\nPaused. {_SESSION_DELETED}"
-        cause = Cause(NoticeKind.SCHEDULE, schedule.id, words=words, time=tx.now)
+        cause = NoticeCause(NoticeKind.SCHEDULE, schedule.id, words=words, time=tx.now)
         yield from owe_notices(tx, schedule.owner, cause)  # guard: f10
     made = []
     for time in times:

@@ -11,7 +11,7 @@ from everturn.domain.errors import Gone, NotFound
 from everturn.domain.events import Payload, ReplySent, ReplyUnknown
 from everturn.domain.notifications import NoticeKind
 from everturn.domain.replies import ReplyDelivery, ReplyState
-from everturn.store.notices import Cause, owe_notices
+from everturn.store.notices import NoticeCause, owe_notices
 from everturn.store.scripts.common import OF_SESSION, add_events, lock_session
 from everturn.store.scripts.queries.delivery import (
     REPLIES_OF_PARTS,
@@ -88,7 +88,7 @@ def _notify(tx: Tx, reply: LockedReply, delivery: ReplyDelivery) -> Script[None]
     turn = yield from TURN_NUMBERS_BY_ID.first(reply.turn_id)
     if turn is not None:
         words = f"{delivery.account}\n{delivery.error}"
-        cause = Cause(NoticeKind.DELIVERY, reply.turn_id, turn.session_no, turn.turn_no, words)
+        cause = NoticeCause(NoticeKind.DELIVERY, reply.turn_id, turn.session_no, turn.turn_no, words)
         yield from owe_notices(tx, reply.session.owner, cause)  # guard: f10
 
 

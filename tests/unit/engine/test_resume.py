@@ -22,7 +22,7 @@ from everturn.engine.resume import (
     RunCall,
     RunCalls,
     Stop,
-    check_budget,
+    check_resumption,
     choose_model,
     continues,
     next_for_call,
@@ -161,16 +161,16 @@ def crash():
 def test_a_turn_says_how_often_it_was_resumed(most, words):
     _, progress, now = told(*[crash()] * (most + 1))
     settings = msgspec.structs.replace(SETTINGS, resume_attempts_max=most)
-    assert words in check_budget(progress, now, settings).message
+    assert words in check_resumption(progress, now, settings).message
 
 
 def test_attempts_are_counted_since_the_last_finished_step():
     _, progress, now = told(*[crash()] * 10)
-    assert check_budget(progress, now, SETTINGS) is None
+    assert check_resumption(progress, now, SETTINGS) is None
     _, progress, now = told(*[crash()] * 11)
-    assert check_budget(progress, now, SETTINGS).code == "resume_attempts"
+    assert check_resumption(progress, now, SETTINGS).code == "resume_attempts"
     _, progress, now = told(*[crash()] * 10, *step(1, LOOK), *[crash()] * 10)
-    assert check_budget(progress, now, SETTINGS) is None
+    assert check_resumption(progress, now, SETTINGS) is None
     _, progress, now = told(*step(1, LOOK), *[crash()] * 10, finished(LOOK), crash())
     assert progress.crashes == 1
 
@@ -179,7 +179,7 @@ def test_hand_overs_and_answers_cost_no_attempt():
     others = [ev.TurnResumed(2, "w", reason) for reason in ("handed_over", "answered")]
     _, progress, now = told(*others * 20)
     assert progress.crashes == 0
-    assert check_budget(progress, now, SETTINGS) is None
+    assert check_resumption(progress, now, SETTINGS) is None
 
 
 DAY = 24 * 3600 * 1000
@@ -196,15 +196,15 @@ def test_age_does_not_count_waiting():
 def test_age_counts_work_and_the_time_without_a_worker(reason):
     _, progress, now = told(ev.StepStarted(1, "m"))
     progress.take(ev.TurnResumed(2, "w", reason, stopped_at=now), now + DAY - 10_000)
-    assert check_budget(progress, now + DAY - 10_000, SETTINGS) is None
+    assert check_resumption(progress, now + DAY - 10_000, SETTINGS) is None
     progress.take(ev.TurnResumed(3, "w", reason, stopped_at=now + DAY - 10_000), now + DAY + 10_000)
-    assert check_budget(progress, now + DAY + 10_000, SETTINGS).code == "resume_age"
+    assert check_resumption(progress, now + DAY + 10_000, SETTINGS).code == "resume_age"
 
 
 def test_a_turn_that_never_lost_its_worker_has_no_age_to_exceed():
     _, progress, now = told(ev.TurnWaiting(("a",), worked_ms=3 * DAY))
     progress.take(ev.TurnResumed(2, "w", "answered"), now)
-    assert check_budget(progress, now, SETTINGS) is None
+    assert check_resumption(progress, now, SETTINGS) is None
 
 
 def test_measured_work_counts_and_not_what_the_wall_clock_says():
@@ -220,7 +220,7 @@ def test_pressing_resume_starts_the_budget_again():
     day = 24 * 3600 * 1000
     _, progress, now = told(*[crash()] * 11)
     progress.take(ev.TurnResumed(3, "w", "manual"), now + 2 * day)
-    assert check_budget(progress, now + 2 * day, SETTINGS) is None
+    assert check_resumption(progress, now + 2 * day, SETTINGS) is None
 
 
 def test_working_time_leaves_out_waiting_and_the_time_the_server_was_down():

@@ -17,7 +17,7 @@ from everturn.store.delivery.chats import chat_of, lock_chat
 from everturn.store.delivery.devices import device_of, find_device
 from everturn.store.delivery.leases import lock_lease_row
 from everturn.store.delivery.replies import add_parts, last_text
-from everturn.store.notices import Cause, owe_notice
+from everturn.store.notices import NoticeCause, owe_notice
 from everturn.store.scripts.queries.delivery import CHAT_AT, OUTBOX_RECORD
 from everturn.store.scripts.queries.notifications import (
     NOTE,
@@ -75,7 +75,7 @@ def _put_test(tx: Tx, owner: str, device_id: str) -> Script[str]:
     device = yield from find_device(tx, owner, device_id)
     if device.ended_at is not None:
         raise WrongState(f"{device.name} is gone: nothing is sent there.", hint="Add it again.")
-    note_id = yield from owe_notice(tx, device, Cause(NoticeKind.TEST, tx.ids.make("tst")), grace_ms=0)
+    note_id = yield from owe_notice(tx, device, NoticeCause(NoticeKind.TEST, tx.ids.make("tst")), grace_ms=0)
     assert note_id is not None  # noqa: S101 - its cause is new
     return note_id
 
