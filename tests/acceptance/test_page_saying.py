@@ -64,7 +64,7 @@ async def test_an_answer_at_a_limit_is_shown_after_a_reload(data_dir: Path) -> N
         await say(page, "do two steps")
         await page.get_by_role("button", name="Continue").click()
         await expect(page.locator(".md")).to_contain_text("Nothing there.")
-        answered = page.locator(".line", has_text="You answered")
+        answered = page.locator(".line", has_text="Continued")
         await expect(answered).to_contain_text("This turn has used 1 step. Shall it go on?")
         shown = await answered.inner_text()
         await page.reload()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.budgeting import limit
 from tests.conftest import OpenAnother
 from tests.delegating import Delegating, delegating, hand_over, task
 from tests.file_sessions import put_files, writing
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -366,12 +368,13 @@ async def test_e09_two_servers_share_the_work(
     other = await open_another()
     script: list[Any] = [hand_over(*(task(f"part {number}") for number in range(8))), "all"]
     child = [f"answer {number}" for number in range(8)]
-    async with (
-        delegating(store, script, child, clock=clock) as one,
-        delegating(other, ["all"], child, clock=clock) as two,
-    ):
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(delegating(store, script, child, clock=clock))
         session = await one.h.new_session()
         turn_id = (await one.h.send(session)).turn.id
+        # Only then: the other server could claim the turn itself, and its model would not delegate.
+        await until("the first server has the turn", lambda: one.parent.requests)
+        two = await stack.enter_async_context(delegating(other, ["all"], child, clock=clock))
         with within("the parent has ended"):
             while (await one.h.turn(turn_id)).state is not TurnState.COMPLETED:
                 await clock.advance(1)

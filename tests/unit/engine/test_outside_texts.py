@@ -121,4 +121,4 @@ async def test_the_question_says_that_the_file_goes_on(store, clock, is_cut):
         )
         await h.run(await h.new_session(), "hello")
         [ask] = await h.store.asks.open(OWNER)
-        assert ("The file goes on" in ask.text) is is_cut
+        assert ("The file is longer" in ask.text) is is_cut
