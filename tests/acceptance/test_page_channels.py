@@ -177,7 +177,11 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
             await expect(page.locator(".card.wait")).to_have_count(0)
             await expect(page.locator(".step", has_text="You allowed in Telegram")).to_be_visible()
             await until("the chat has it", lambda: any("It is open." in said for said in telegram.read()))
-            assert any(said.startswith("Allowed in Telegram at") for said in telegram.read())
+            # The message with the buttons is edited beside the answer, before or after it.
+            await until(
+                "the question is closed",
+                lambda: any(said.startswith("Allowed in Telegram at") for said in telegram.read()),
+            )
             await page.get_by_label("Settings").click()
             await page.get_by_role("link", name="Channels").click()
             await page.get_by_label("Remove Ada Lovelace").click()
