@@ -22,6 +22,10 @@ export interface components {
             is_small?: boolean;
             /** @default false */
             is_brief?: boolean;
+            /** @default [] */
+            efforts?: components["schemas"]["Effort"][];
+            /** @default true */
+            temperature?: boolean;
         };
         /** Accepted */
         Accepted: {
@@ -416,6 +420,11 @@ export interface components {
          * @enum {unknown}
          */
         DeviceKind: "browser" | "chat" | "service" | "webhook";
+        /**
+         * Effort
+         * @enum {unknown}
+         */
+        Effort: "high" | "low" | "medium" | "minimal" | "off";
         /** Failure */
         Failure: {
             code: string;
@@ -860,6 +869,15 @@ export interface components {
             expires_at: number;
             /** @default  */
             link?: string;
+        };
+        /** Parameters */
+        Parameters: {
+            /** @default null */
+            effort?: components["schemas"]["Effort"] | null;
+            /** @default null */
+            temperature?: number | null;
+            /** @default null */
+            output_tokens_max?: number | null;
         };
         /**
          * PartState
@@ -1324,6 +1342,8 @@ export interface components {
             parent_turn?: string | null;
             /** @default null */
             parent_session?: string | null;
+            /** @default null */
+            parameters?: components["schemas"]["Parameters"] | null;
         };
         /** SessionChanged */
         SessionChanged: {
@@ -1503,6 +1523,8 @@ export interface components {
             model: string;
             /** @default 1 */
             attempt?: number;
+            /** @default null */
+            parameters?: components["schemas"]["Parameters"] | null;
         };
         /** StepUsage */
         StepUsage: {
@@ -1702,6 +1724,8 @@ export interface components {
             files?: components["schemas"]["TurnFiles"] | null;
             /** @default [] */
             replies?: components["schemas"]["ReplyDelivery"][];
+            /** @default null */
+            parameters?: components["schemas"]["Parameters"] | null;
         };
         /** TurnAccepted */
         TurnAccepted: {
@@ -1710,6 +1734,8 @@ export interface components {
             message: components["schemas"]["Message"];
             /** @default 0 */
             place?: number;
+            /** @default null */
+            parameters?: components["schemas"]["Parameters"] | null;
         };
         /** TurnCancelled */
         TurnCancelled: {

@@ -16,6 +16,7 @@ from everturn.domain.checkpoints import FileChange, FilesInDoubt, LeftOut
 from everturn.domain.job_states import JobState, WhenEnded
 from everturn.domain.json_types import Json
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
+from everturn.domain.parameters import Parameters
 from everturn.domain.replies import ReplyDelivery
 from everturn.domain.turns import ClaimReason, Failure, FinishReason, Usage
 from everturn.domain.working_copies import KeptFile
@@ -30,6 +31,7 @@ class TurnAccepted(Payload, frozen=True, tag="turn.accepted"):
 
     message: Message
     place: int = 0
+    parameters: Parameters | None = None  # its own and its session's
 
 
 class TurnStarted(Payload, frozen=True, tag="turn.started"):
@@ -38,11 +40,12 @@ class TurnStarted(Payload, frozen=True, tag="turn.started"):
 
 
 class StepStarted(Payload, frozen=True, tag="step.started"):
-    """A model call begins. ``step`` counts model calls of the turn from 1."""
+    """A model call begins. ``step`` counts model calls of the turn from 1. ``parameters``: of the call."""
 
     step: int
     model: str
     attempt: int = 1
+    parameters: Parameters | None = None
 
 
 class TextDelta(Payload, frozen=True, tag="text.delta"):

@@ -10,6 +10,7 @@ import msgspec
 
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Message, Reasoning
+from everturn.domain.parameters import Effort
 from everturn.domain.turns import FinishReason, Usage
 
 
@@ -45,6 +46,8 @@ class Abilities(msgspec.Struct, frozen=True):
     output_tokens: int | None = None
     is_small: bool = False  # a pocket model: tiny prompt, no tools
     is_brief: bool = False  # a small model with tools: the short form of a prompt that has one
+    efforts: tuple[Effort, ...] = ()  # of reasoning, among which one can choose
+    temperature: bool = True  # takes one
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
@@ -58,6 +61,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     output_tokens_max: int | None = None
     json_schema: JsonObject | None = None  # constrain the answer, where the model can
     temperature: float | None = None
+    effort: Effort | None = None  # of reasoning; one of the model's ``efforts``
     grammar: str = ""  # constrain the answer by a grammar (GBNF), where the server reads one
 
 

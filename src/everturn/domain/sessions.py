@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from everturn.domain.errors import Invalid
+from everturn.domain.parameters import Parameters
 from everturn.domain.turns import TurnState
 
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Session(msgspec.Struct, frozen=True, omit_defaults=True):
     chat: SessionChat | None = None
     parent_turn: str | None = None  # of a delegate: the turn that it works for
     parent_session: str | None = None
+    parameters: Parameters | None = None  # for its turns, where a message gives none
 
     @property
     def is_delegate(self) -> bool:
@@ -114,6 +116,7 @@ class SessionPatch(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str | msgspec.UnsetType | None = msgspec.UNSET
     private: bool | msgspec.UnsetType = msgspec.UNSET
     is_unread: bool | msgspec.UnsetType = msgspec.UNSET
+    parameters: Parameters | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):

@@ -11,6 +11,7 @@ import msgspec
 from everturn.domain.checkpoints import SessionCheckpoints
 from everturn.domain.events import Event
 from everturn.domain.messages import Message, Source
+from everturn.domain.parameters import Parameters
 from everturn.domain.sessions import Page, Session
 from everturn.domain.turns import ClaimReason, Turn, TurnKind, Usage
 from everturn.domain.words import Words
@@ -60,6 +61,7 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     preferred_model: str | None = None
     version: int | None = None  # the session version that the message is based on, if it matters
     source: Source | None = None
+    parameters: Parameters | None = None  # where it says nothing, the session's apply
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -158,11 +160,12 @@ class UsageEntry(msgspec.Struct, frozen=True):
 
 
 class RetriedTurn(msgspec.Struct, frozen=True):
-    """Which turn is asked again (None: the head), and with which text and model (None: the same)."""
+    """Which turn is asked again (None: the head), with which text, model and parameters (None: the same)."""
 
     turn_id: str | None = None
     text: str | None = None
     model: str | None = None
+    parameters: Parameters | None = None
 
 
 class ImportedSession(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 
 from everturn.domain.checkpoints import TurnFiles
 from everturn.domain.errors import EverturnError, Remedy
+from everturn.domain.parameters import Parameters
 from everturn.domain.replies import ReplyDelivery
 from everturn.domain.words import Words
 
@@ -190,6 +191,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     first_position: int = 0  # of its first event: follow from one before to see all of it
     files: TurnFiles | None = None  # what it changed in the workspace, on a page of messages
     replies: tuple[ReplyDelivery, ...] = ()  # where its answer was delivered, on a page of messages
+    parameters: Parameters | None = None  # as they were when it was accepted; the session's are included
 
 
 class Completed(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from everturn.domain.errors import EverturnError, Gone, Invalid, NotFound, Nothi
 from everturn.domain.events import Event
 from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Message
+from everturn.domain.parameters import Parameters
 from everturn.domain.probe import Moment
 from everturn.domain.runtime import Runtime
 from everturn.domain.schedules import DuePlan, Occurrence, Settlement
@@ -57,6 +58,7 @@ from everturn.engine.loop import LoopResult
 from everturn.engine.maintenance import Maintenance
 from everturn.engine.memory_tasks import MemoryTasks
 from everturn.engine.moves import Moves
+from everturn.engine.parameters import first_model, refuse_unfit
 from everturn.engine.runner import Runner
 from everturn.engine.services import EngineParts, TurnServices
 from everturn.engine.settings import DelegateSettings, EngineSettings
@@ -168,7 +170,19 @@ class Engine:
     async def submit(self, owner: str, session_id: str, submission: Submission) -> Accepted:
         """Accept a message, durably and once per idempotency key, before its turn starts."""
         self._refuse_when_stopped()
+        if submission.parameters is not None:
+            name = submission.model or submission.preferred_model
+            await self._refuse_unfit(owner, session_id, submission.parameters, name, submission.profile)
         return await self._runner.accept(owner, session_id, submission)
+
+    async def _refuse_unfit(
+        self, owner: str, session_id: str, given: Parameters, name: str | None, profile: str | None = None
+    ) -> None:
+        if name is None:
+            session = await self.store.sessions.get(owner, session_id)
+            services = await self._services.for_owner(owner)
+            name = first_model(services, session, None, profile)
+        await refuse_unfit(self._services.models, given, name)
 
     @property
     def worker(self) -> str:
@@ -324,6 +338,9 @@ class Engine:
         refuse_control_characters(
             title=patch.title, profile=patch.profile, model=patch.model, tags=patch.tags
         )
+        if isinstance(patch.parameters, Parameters):
+            name = patch.model if isinstance(patch.model, str) else None
+            await self._refuse_unfit(owner, session_id, patch.parameters, name)
         if isinstance(patch.project, str):
             project = await self._services.toolbox.check_project(patch.project)
             patch = msgspec.structs.replace(patch, project=project)
@@ -413,6 +430,8 @@ class Engine:
     ) -> Accepted:
         """Answer the same message again, or an edited one, as a sibling of the turn."""
         self._refuse_when_stopped()
+        if retried.parameters is not None:
+            await self._refuse_unfit(owner, session_id, retried.parameters, retried.model)
         accepted = await self.moves.retry(owner, session_id, retried, request, files)
         self._runner.nudge()
         return accepted

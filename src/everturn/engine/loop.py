@@ -33,6 +33,7 @@ from everturn.engine.agents import Agents, BoundAgent, is_tainted
 from everturn.engine.calls import AskWording, Calls, NewAsk, new_ask
 from everturn.engine.compaction import Compactor
 from everturn.engine.outside_texts import OutsideTexts
+from everturn.engine.parameters import model_chain
 from everturn.engine.resume import (
     AbandonAttempt,
     AskWhether,
@@ -47,7 +48,7 @@ from everturn.engine.resume import (
 from everturn.engine.saved_files import tell_saved
 from everturn.engine.services import TurnServices
 from everturn.engine.spending import Spending, ask_about
-from everturn.engine.step import ModelSteps, model_chain
+from everturn.engine.step import ModelSteps
 from everturn.engine.turn_log import TurnLog
 from everturn.engine.turn_workspace import TurnWorkspace
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from everturn.domain.parameters import NO_PARAMETERS, Parameters
 from everturn.engine.agent_cache import CacheBounds
 
 SYSTEM_PROMPT = (
@@ -24,6 +25,7 @@ class TurnProfile(msgspec.Struct, frozen=True):
     system_prompt: str | None = None
     model: str | None = None
     fallback_models: tuple[str, ...] | None = None
+    parameters: Parameters = NO_PARAMETERS  # where neither the message nor its session says anything
 
 
 class DelegateSettings(msgspec.Struct, frozen=True):

@@ -20,14 +20,14 @@ from everturn.domain.model import (
 )
 from everturn.domain.model_errors import ContextTooLong, ModelTimeout, ModelTrouble, StreamCut
 from everturn.domain.probe import Moment
-from everturn.domain.sessions import Session
 from everturn.domain.store_values import Claim
-from everturn.domain.turns import Failure, Turn
+from everturn.domain.turns import Failure
 from everturn.engine.agents import BoundAgent
 from everturn.engine.attachments import Attachments
 from everturn.engine.compaction import Compactor
 from everturn.engine.context import build_request, estimate_tokens, show, storable
 from everturn.engine.model_call import backoff_s
+from everturn.engine.parameters import fit, model_chain, parameters_of
 from everturn.engine.progress import CRASH
 from everturn.engine.resume import choose_model, continues
 from everturn.engine.services import TurnServices
@@ -59,6 +59,7 @@ class ModelSteps:
         self._compactor = Compactor(services, spending)
         self._attachments = Attachments(services, session.owner)
         self._chain = model_chain(services, session, turn)
+        self._parameters = parameters_of(services, session, turn)
         self.scope: anyio.CancelScope | None = None  # of the stream that is open now
         self.input_tokens = 0  # of the newest request, as estimated
         self.window: int | None = None
@@ -96,13 +97,18 @@ class ModelSteps:
             # Count it as an attempt; otherwise a model that is never ready would be tried forever.
             await self._log.append(started)
             raise
-        request = await self._request(step, model)
+        fitted = fit(self._parameters, model.abilities)
+        request = fitted.apply(await self._request(step, model))
+        started = msgspec.structs.replace(started, parameters=fitted.journaled)
         reserved = await self._spending.reserve(
             model, request, self.input_tokens, step=step, name=f"answer:{started.attempt}"
         )
         if reserved is not None:
             request = msgspec.structs.replace(request, output_tokens_max=reserved.output_tokens)
         await self._log.append(started)
+        if fitted.left_out:
+            words = " or ".join(fitted.left_out)
+            await self._log.offer(ev.Progress(f"{model.name} does not take {words}, and answers without"))
         await self._services.may_start()
         await self._services.probe.reach(Moment.MODEL_CALLED, self._turn.id)
         try:
@@ -253,15 +259,6 @@ class ModelSteps:
 class RoomNotMade(ModelTrouble):
     code = "compaction_failed"
     reason = "compaction_failed"
-
-
-def model_chain(services: TurnServices, session: Session, turn: Turn) -> list[str]:
-    """The requested model, then the fallbacks, without duplicates."""
-    settings = services.settings
-    profile = settings.profile(turn.profile or session.profile)
-    first = turn.model or session.model or profile.model or services.default_model
-    rest = settings.fallback_models if profile.fallback_models is None else profile.fallback_models
-    return list(dict.fromkeys([first, *rest]))
 
 
 def _without_open(messages: Sequence[Message]) -> list[Message]:

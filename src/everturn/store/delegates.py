@@ -59,7 +59,7 @@ from everturn.store.scripts.queries.delegates import (
 )
 from everturn.store.scripts.queries.sessions import SESSION_INSERT, SESSION_OF_TURN
 from everturn.store.scripts.queries.turns import ASK, ASKS_OPEN_OF_TURN, WRITER
-from everturn.store.scripts.rows import SessionRow, TurnRow, to_json, usage_of
+from everturn.store.scripts.rows import SessionRow, TurnRow, parameters_json, to_json, usage_of
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.sessions.titles import put_title, title_text
 from everturn.store.turns import endings, submissions
@@ -278,6 +278,8 @@ def _make_session(tx: Tx, parent: SessionRow, turn: TurnRow, task: DelegateTask)
     )
     yield q("tail_insert", session_no, parent.owner, tx.now)
     yield q("session_delegate", session_no, turn.id)
+    if task.model is None and turn.turn.parameters is not None:
+        yield q("session_parameters", session_no, parameters_json(turn.turn.parameters))
     yield q("tail_listed", session_no, 0)
     yield from put_title(tx, session_no, title_text(name, ()))
     return (yield from get_session_by_no(session_no))

@@ -26,7 +26,7 @@ from everturn.store import sql
 from everturn.store.scripts.schema_range import refuse_newer, too_new
 from everturn.store.sessions.titles import grams_of, titles_of
 
-SCHEMA = 13
+SCHEMA = 14
 SERVER_MIN = 140_000  # as server_version_num counts
 CONNECT_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 30.0

@@ -16,6 +16,7 @@ from everturn.domain.ids import message_id
 from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import AnyPart, Message, NewerPart, Result, Role, Summary, Text
 from everturn.domain.newer_fields import keep_newer_fields
+from everturn.domain.parameters import Parameters
 from everturn.domain.sessions import Session, SessionChat, SessionKind
 from everturn.domain.turns import Bar, Failure, Recovery, Turn, TurnKind, TurnState, Usage
 from everturn.store.scripts.queries.events import EventColumns
@@ -27,6 +28,7 @@ from everturn.store.scripts.script import StoredEvents
 _json = msgspec.json.Encoder()
 _usage = msgspec.json.Decoder(Usage)
 _failure = msgspec.json.Decoder(Failure)
+_parameters = msgspec.json.Decoder(Parameters)
 _bars: msgspec.json.Decoder[list[list[object] | Bar]] = msgspec.json.Decoder(list[list[object] | Bar])
 _tags: msgspec.json.Decoder[tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...])
 # Of a message: how long the words of each part are that has some, and the parts without them.
@@ -49,6 +51,14 @@ def to_json(value: object) -> str:
 
 def usage_of(text: str | None) -> Usage:
     return _usage.decode(text) if text else Usage()
+
+
+def parameters_of(text: str | None) -> Parameters | None:
+    return _parameters.decode(text) if text else None
+
+
+def parameters_json(given: Parameters | None) -> str | None:
+    return None if given is None or given.is_empty else to_json(given)
 
 
 def timeline_json(bars: Iterable[Bar]) -> str:
@@ -148,6 +158,7 @@ def session_of(row: SessionColumns) -> SessionRow:
         chat=None if row.chat is None else SessionChat(*row.chat.split(":", 4)),
         parent_turn=row.parent_turn,
         parent_session=row.parent_session,
+        parameters=parameters_of(row.parameters),
     )
     return SessionRow(
         session=session,
@@ -210,6 +221,7 @@ def turn_of(row: TurnColumns) -> TurnRow:
         timeline=timeline_of(row.timeline),
         private_note=row.note,
         first_position=row.readable_from,
+        parameters=parameters_of(row.parameters),
     )
     return TurnRow(
         turn=turn,

@@ -11,6 +11,7 @@ from everturn.domain.errors import AlreadyImported, BadImport, Invalid, InvalidI
 from everturn.domain.events import Event
 from everturn.domain.ids import check_id, message_id, turn_id_of_message
 from everturn.domain.messages import Attachment, Message, Summary
+from everturn.domain.parameters import NO_PARAMETERS, check_parameters
 from everturn.domain.sessions import Session, SessionKind, refuse_control_characters
 from everturn.domain.store_values import ImportedSession
 from everturn.domain.trees import EMPTY_TREE
@@ -27,6 +28,7 @@ from everturn.store.scripts.queries.turns import IMPORT_TURN
 from everturn.store.scripts.rows import (
     SessionRow,
     crc_of,
+    parameters_json,
     timeline_json,
     to_json,
 )
@@ -55,6 +57,8 @@ def refuse_broken(session: Session, turns: Sequence[Turn], messages: Sequence[Me
             model=session.model,
             tags=session.tags,
         )
+        for given in (session.parameters, *(turn.parameters for turn in turns)):
+            check_parameters(given or NO_PARAMETERS)
     except Invalid as error:
         raise BadImport(f"{error.message} Nothing was imported.", hint=error.hint) from error
     refuse_numbers(session, turns, messages)  # guard: a15
@@ -82,6 +86,8 @@ def import_session(tx: Tx, owner: str, imported: ImportedSession) -> Script[Sess
         asked.model,
         None,
     )
+    if asked.parameters is not None:
+        yield q("session_parameters", session_no, parameters_json(asked.parameters))
     yield q("tail_insert", session_no, owner, asked.updated_at)
     session = yield from get_session_by_no(session_no)
     numbers = yield from _import_turns(session, turns, asked.head, renamed)
@@ -239,6 +245,8 @@ def _import_turns(
             timeline_json(turn.timeline),
             int(not was_removed),
         )
+        if turn.parameters is not None:
+            yield q("turn_parameters", numbers[turn.id], parameters_json(turn.parameters))
     return numbers
 
 

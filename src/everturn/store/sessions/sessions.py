@@ -51,7 +51,7 @@ from everturn.store.scripts.queries.sessions import (
     SessionColumns,
 )
 from everturn.store.scripts.queries.turns import ASKS_OPEN
-from everturn.store.scripts.rows import SessionRow, session_of, to_json
+from everturn.store.scripts.rows import SessionRow, parameters_json, session_of, to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
 from everturn.store.sessions.titles import (
     GRAM_CHARS,
@@ -306,6 +306,8 @@ def _change(
         int(new.is_unread),
         new.machine,
     )
+    if new.parameters != session.session.parameters:
+        yield q("session_parameters", session.no, parameters_json(new.parameters))
     if (new.title, new.tags) != (session.session.title, session.session.tags):
         yield from put_title(tx, session.no, title_text(new.title, new.tags))
     if new.archived != session.session.archived:

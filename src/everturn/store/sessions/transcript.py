@@ -10,6 +10,7 @@ from everturn.domain.errors import Invalid, NotFound, NothingToDo, TextEmpty, Wr
 from everturn.domain.events import Event
 from everturn.domain.ids import turn_id_of_message
 from everturn.domain.messages import Message, Role, Summary, Text, untrusted_source
+from everturn.domain.parameters import NO_PARAMETERS, Parameters
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import Page, Session
 from everturn.domain.store_values import Accepted, ImportedSession, Request, RetriedTurn, TranscriptPage
@@ -54,6 +55,7 @@ from everturn.store.scripts.rows import (
     SessionRow,
     message_columns,
     message_of,
+    parameters_json,
     session_of,
     to_json,
     turn_of,
@@ -348,7 +350,8 @@ def _retry(
     files: MoveFiles | None,
 ) -> Script[Accepted]:
     turn_id, text, model = retried.turn_id, retried.text, retried.model
-    digest = digest_of("retry", turn_id, text, model)
+    # Digests are stored: without parameters it is what it was before there were any.
+    digest = digest_of("retry", turn_id, text, model, *_given(retried.parameters))
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
         return (yield from repeat_answer(before))
@@ -374,6 +377,7 @@ def _retry(
         parent_no=turn.parent_no,
         has_parent=True,
         is_imported=old.is_imported and text is None,
+        parameters=(retried.parameters or NO_PARAMETERS).over(turn.turn.parameters),
     )
     sibling, position = yield from queue_turn(tx, session, new)
     yield from plan_files(tx, session, sibling, files)
@@ -385,6 +389,10 @@ def _retry(
     tx.moments.append((Moment.ACCEPT_COMMITTED, sibling.id))
     shown = yield from TURN_TEXT.only(sibling.no)
     return Accepted(msgspec.structs.replace(sibling.turn, text=shown), position)
+
+
+def _given(parameters: Parameters | None) -> tuple[Parameters, ...]:
+    return () if parameters is None else (parameters,)
 
 
 # --- copying ------------------------------------------------------------------------------------------
@@ -464,6 +472,8 @@ def _copy_session(tx: Tx, session: SessionRow) -> Script[SessionRow]:
         value.model,
         value.machine,
     )
+    if value.parameters is not None:
+        yield q("session_parameters", session_no, parameters_json(value.parameters))
     yield q("tail_insert", session_no, session.owner, tx.now)
     yield from put_title(tx, session_no, title_text(title, ()))
     return (yield from get_session_by_no(session_no))

@@ -19,7 +19,7 @@ s.transcript_version, s.kind, s.deleted_at,
 (SELECT c.id || ':' || c.account || ':' || c.platform || ':' || c.kind || ':' || coalesce(nullif(c.title, ''), c.chat) FROM chats c
   WHERE c.session_id = s.id AND c.owner = s.owner ORDER BY c.chat_no LIMIT 1) AS chat,
 s.parent_turn, CASE WHEN s.kind = 'delegate' THEN (SELECT p.id FROM delegates d JOIN sessions p ON p.session_no = d.parent_no
-  WHERE d.session_id = s.id) END AS parent_session
+  WHERE d.session_id = s.id) END AS parent_session, s.parameters
 
 -- macro: turn_columns
 t.turn_no, t.id, s.id AS session_id, t.owner, t.state, t.epoch, t.created_at, t.kind,
@@ -28,7 +28,7 @@ t.attempts, t.is_ready, t.failure, t.recovery, t.recovered_at, t.usage, t.timeli
 t.session_no, t.parent_no, t.has_parent, t.first_position, t.ready_reason, t.stopped_at,
 t.recovery_attempts, t.is_late, t.worker, t.is_pruned,
 CASE WHEN t.first_position > s.pruned_through THEN t.first_position ELSE s.pruned_through + 1 END
-  AS readable_from
+  AS readable_from, t.parameters
 
 -- macro: message_columns
 m.message_no, m.turn_no, m.ordinal, m.role, m.flags, m.model, m.created_at, m.text, m.parts
@@ -83,6 +83,9 @@ CASE WHEN tails.updated_at > CAST($3 AS BIGINT)
 -- name: tail_insert
 INSERT INTO tails (session_no, owner, archived, position, updated_at)
 VALUES ($1, $2, 0, 0, {now_or_newest:$2:0})
+
+-- name: session_parameters
+UPDATE sessions SET parameters = $2 WHERE session_no = $1
 
 -- name: session_row
 SELECT {session_columns} FROM sessions s JOIN tails t ON t.session_no = s.session_no
@@ -240,6 +243,9 @@ DELETE FROM creations WHERE owner = $1 AND key = $2
 INSERT INTO turns (id, owner, session_no, parent_no, has_parent, place, kind, state, epoch, is_ready, model,
   profile, note, created_at, first_position)
 VALUES ($1, $2, $3, $4, $5, $6, $7, 'queued', 0, 0, $8, $9, $10, $11, $12) RETURNING turn_no
+
+-- name: turn_parameters
+UPDATE turns SET parameters = $2 WHERE turn_no = $1
 
 -- name: turn_row
 SELECT {turn_columns} FROM turns t JOIN sessions s ON s.session_no = t.session_no WHERE t.id = $1
@@ -538,11 +544,11 @@ ORDER BY p.depth, m.ordinal LIMIT $2
 -- name: branch_turn
 INSERT INTO turns (id, owner, session_no, parent_no, has_parent, place, kind, state, epoch, is_ready, attempts,
   model, profile, note, created_at, started_at, ended_at, first_position, failure, recovery, recovered_at, usage,
-  timeline, is_pruned)
+  timeline, is_pruned, parameters)
 SELECT $1, owner, $2, (SELECT p.turn_no FROM turns p WHERE p.id = $3), 1, 0, kind,
   CASE WHEN state IN ('completed','cancelled','failed','interrupted') THEN state ELSE 'interrupted' END, epoch, 0,
   attempts, model, profile, note, created_at, started_at, coalesce(ended_at, $5), 0, failure,
-  CASE WHEN recovery = 'pending' THEN 'final' ELSE recovery END, recovered_at, usage, timeline, 1
+  CASE WHEN recovery = 'pending' THEN 'final' ELSE recovery END, recovered_at, usage, timeline, 1, parameters
 FROM turns WHERE turn_no = $4
 
 -- name: branch_messages

@@ -29,7 +29,7 @@ from everturn.store.sessions.titles import titles_of
 
 _log = logging.getLogger("everturn.store")
 
-SCHEMA = 13
+SCHEMA = 14
 SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a WAL database when the log is reset
 BUSY_TIMEOUT_MS = 10_000
 STATEMENTS_KEPT = 512  # apsw forgets by number of uses: with fewer, a busy statement drives out the others

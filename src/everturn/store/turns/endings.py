@@ -11,6 +11,7 @@ from everturn.domain.errors import SteeringWaits
 from everturn.domain.fold import Folded
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Attachment, Message, Role, Text
+from everturn.domain.parameters import NO_PARAMETERS, Parameters
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import SessionKind
 from everturn.domain.turns import ACTIVE, ENDED, Completed, Failure, Recovery, Turn, TurnKind, TurnState
@@ -33,7 +34,7 @@ from everturn.store.scripts.common import (
 from everturn.store.scripts.queries.delivery import CHATS_OF_SESSION
 from everturn.store.scripts.queries.sessions import SESSION_BY_NO
 from everturn.store.scripts.queries.turns import QUEUE_PLACES, STEERING_OF_TURN, TURN_INSERT, WRITER
-from everturn.store.scripts.rows import SessionRow, TurnRow, timeline_json, to_json
+from everturn.store.scripts.rows import SessionRow, TurnRow, parameters_json, timeline_json, to_json
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns.delegation import end_delegates, end_deleted_delegate
 from everturn.store.turns.held import lock_held_turn
@@ -66,6 +67,7 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True):
     has_parent: bool = False
     is_first: bool = False
     is_imported: bool = False
+    parameters: Parameters | None = None  # the session's apply where they say nothing
 
 
 _attachments: msgspec.json.Decoder[tuple[Attachment, ...]] = msgspec.json.Decoder(tuple[Attachment, ...])
@@ -290,7 +292,11 @@ def _steering_to_queue(tx: Tx, session: SessionRow, turn: TurnRow) -> Script[Non
     for sent in waiting:
         parts = steering_parts(sent.text, sent.attachments)
         new = NewTurn(
-            parts=parts, created_at=sent.created_at, model=turn.turn.model, profile=turn.turn.profile
+            parts=parts,
+            created_at=sent.created_at,
+            model=turn.turn.model,
+            profile=turn.turn.profile,
+            parameters=turn.turn.parameters,
         )
         own, _ = yield from queue_turn(tx, session, new)
         yield q("inbox_follow", turn.no, sent.created_at, own.no)
@@ -323,6 +329,11 @@ def queue_turn(tx: Tx, session: SessionRow, new: NewTurn) -> Script[tuple[TurnRo
         new.created_at,
         position + 1,
     )
+    parameters = new.parameters or NO_PARAMETERS
+    if not new.has_parent:  # one that is asked again keeps its own
+        parameters = parameters.over(session.session.parameters)
+    if not parameters.is_empty:
+        yield q("turn_parameters", turn_no, parameters_json(parameters))
     turn = yield from get_turn(turn_no)
     message = Message(
         id=message_id(turn_id, 0),
@@ -335,7 +346,9 @@ def queue_turn(tx: Tx, session: SessionRow, new: NewTurn) -> Script[tuple[TurnRo
     if new.kind is TurnKind.MESSAGE:
         yield from add_messages(tx, session, turn.no, [message])
         yield from _owe_replies(tx, session, turn)  # guard: f06
-    accepted = ev.TurnAccepted(message=message, place=0 if new.is_first else places.count)
+    accepted = ev.TurnAccepted(
+        message=message, place=0 if new.is_first else places.count, parameters=turn.turn.parameters
+    )
     yield from add_events(tx, session, EventPlace(turn, 0, 0), [accepted])
     return turn, position
 

@@ -113,6 +113,7 @@ def accept(
             kind=asked.kind,
             note=asked.note,
             is_first=is_first,
+            parameters=asked.parameters,
         )
         turn, position = yield from endings.queue_turn(tx, session, new)
         yield from bump(tx, session, is_transcript=False)

@@ -19,6 +19,7 @@ from everturn.domain.working_copies import FileChoices, FilesChoice
 from everturn.engine import Engine
 from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
+from everturn.web.api.parameters import GivenParameters, plain_of
 from everturn.web.deletion import Deletions
 from everturn.web.http.problems import PreconditionNeeded
 from everturn.web.http.routing import (
@@ -88,6 +89,7 @@ class ChangeSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Name | UnsetType | None = UNSET
     private: bool | UnsetType = UNSET
     is_unread: bool | UnsetType = UNSET
+    parameters: GivenParameters | UnsetType | None = UNSET
 
 
 class Messages(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -139,10 +141,12 @@ class MovedSession(Session, frozen=True, kw_only=True):
 
 
 class RetryTurn(Moving, frozen=True, forbid_unknown_fields=True):
-    """``turn_id``: default the last turn. ``model``: another one than answered before."""
+    """``turn_id``: default the last turn. ``model``: another one than answered before.
+    ``parameters``: others than it was asked with."""
 
     turn_id: TurnId | None = None
     model: ModelName | None = None
+    parameters: GivenParameters | None = None
 
 
 class SelectTurn(Moving, frozen=True, forbid_unknown_fields=True):
@@ -344,6 +348,8 @@ class SessionsApi:
         check_place(call, is_named=body.project is not UNSET or body.profile is not UNSET)
         session_id = call.path["session"]
         given = {name: getattr(body, name) for name in body.__struct_fields__}
+        if isinstance(body.parameters, GivenParameters):
+            given["parameters"] = body.parameters.plain
         patch = SessionPatch(**{name: value for name, value in given.items() if value is not UNSET})
         changed = self._engine.change_session(
             call.owner, session_id, patch, version=version_from(call.headers)
@@ -402,7 +408,11 @@ class SessionsApi:
         session_id, request = self._move(call)
         body = call.body
         moved = self._engine.retry(
-            call.owner, session_id, RetriedTurn(body.turn_id, model=body.model), request, body.chosen()
+            call.owner,
+            session_id,
+            RetriedTurn(body.turn_id, model=body.model, parameters=plain_of(body.parameters)),
+            request,
+            body.chosen(),
         )
         return await self._with_current(call, moved)
 

@@ -16,6 +16,7 @@ from everturn.engine import Engine
 from everturn.web.access.audit import Audit
 from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
+from everturn.web.api.parameters import GivenParameters, plain_of
 from everturn.web.api.sessions import Name, SessionId, check_place
 from everturn.web.http.routing import AnyCall, AnyEndpoint, ApiCall, Endpoint, Nothing, key_from, version_from
 from everturn.web.preferences import PreferencesOf
@@ -28,6 +29,7 @@ class Submit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     attachments: Annotated[tuple[FileId, ...], Meta(max_length=50)] = ()
     model: Name | None = None
     profile: Name | None = None
+    parameters: GivenParameters | None = None
     when_busy: WhenBusy = WhenBusy.QUEUE
 
 
@@ -233,6 +235,7 @@ class TurnsApi:
             model=body.model,
             preferred_model=await self._preferred_model(call.owner, session_id, body.profile),
             profile=body.profile,
+            parameters=plain_of(body.parameters),
             when_busy=body.when_busy,
             key=key_from(call.headers),
         )

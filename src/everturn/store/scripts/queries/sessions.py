@@ -53,6 +53,7 @@ class SessionColumns(Columns, frozen=True):
     chat: str | None  # its id, account, platform, kind and title, with colons between them
     parent_turn: str | None
     parent_session: str | None
+    parameters: str | None  # JSON
 
 
 class SessionOfTurn(Columns, frozen=True):

@@ -43,6 +43,7 @@ class TurnColumns(Columns, frozen=True):
     worker: str | None
     is_pruned: int
     readable_from: int
+    parameters: str | None  # JSON
 
 
 class TurnName(Columns, frozen=True):
