@@ -95,7 +95,7 @@ async def open_app(
         jobs = _make_jobs(config, store, sandbox, runtime)
         delegates = Delegates(store, clock, config.delegates)
         tool_services = msgspec.structs.replace(
-            _tool_services(config, store, keys, runtime),
+            _tool_services(config, store, keys, runtime, secrets),
             jobs=jobs if config.jobs.per_session_max else None,
             delegates=delegates if config.delegates.depth_max else None,
         )
@@ -137,12 +137,15 @@ def _own_tools(config: Config, store: Store, clock: Clock, memory: BuiltMemory) 
     return [schedules, memory.tool] if config.memory.provider == NOTES else [schedules]
 
 
-def _tool_services(config: Config, store: Store, keys: Keys, runtime: Runtime) -> ToolServices:
+def _tool_services(
+    config: Config, store: Store, keys: Keys, runtime: Runtime, secrets: Secrets
+) -> ToolServices:
     return ToolServices(
         store.records,
         store.search,
         runtime.clock,
         secret=lambda name: _secret(keys, name),
+        secrets=secrets,
         has_sign_in=open_accounts(store, runtime.clock, runtime.ids).is_sign_in_on,
         roots=config.files.root_folders(),
         web_search=config.search,

@@ -18,7 +18,15 @@ import msgspec
 from everturn.delivery.bell import Bell, run_when_rung
 from everturn.delivery.context import AccountContext
 from everturn.delivery.parts import render_parts
-from everturn.domain.asks import Ask, AskTopic, BudgetAnswer, Decision, InstructionsAnswer, LimitAnswer
+from everturn.domain.asks import (
+    Ask,
+    AskTopic,
+    BudgetAnswer,
+    Decision,
+    InstructionsAnswer,
+    LimitAnswer,
+    SignInAnswer,
+)
 from everturn.domain.delivery import AnswerDue, AskDue, Button, NewPart
 from everturn.domain.errors import Refused
 from everturn.domain.store_values import FileKind
@@ -116,7 +124,7 @@ class Questions:
 
 def call_text(ask: Ask) -> str:
     """The whole call that the ask is about, with invisible characters written as escapes."""
-    if not ask.name or ask.topic is AskTopic.QUESTION:
+    if not ask.name or ask.topic in (AskTopic.QUESTION, AskTopic.SIGN_IN):
         return ""
     try:
         arguments = json.dumps(json.loads(ask.arguments or "{}"), indent=2, ensure_ascii=False)
@@ -149,6 +157,8 @@ def answers_of(ask: Ask) -> list[tuple[str, str]]:
     if ask.topic is AskTopic.INSTRUCTIONS:  # the text itself is shown in the browser only
         found = (InstructionsAnswer.LEAVE_OUT, InstructionsAnswer.NOT_NOW)
         return [(answer.value.capitalize(), answer.value) for answer in found]
+    if ask.topic is AskTopic.SIGN_IN:  # the sign-in itself is made in the browser
+        return [(SignInAnswer.SKIP.value.capitalize(), SignInAnswer.SKIP.value)]
     return [(choice[:_LABEL_CHARS_MAX], choice) for choice in ask.choices]
 
 

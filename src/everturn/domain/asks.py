@@ -12,6 +12,7 @@ import msgspec
 from everturn.domain.checkpoints import FilesInDoubt
 from everturn.domain.words import Words
 
+DECLINE = "decline"  # offered where another program asks, which then gets no answer
 EXPIRED = "expired"  # the answer of an ask that was not answered in time
 
 
@@ -25,6 +26,7 @@ class AskTopic(Words):
     REPEAT = "repeat"  # the same call gave the same result several times
     INSTRUCTIONS = "instructions"  # may text from outside steer the agent?
     BUDGET = "budget"  # a budget is used up
+    SIGN_IN = "sign_in"  # a server that a call needs wants the user to sign in
     DELEGATE = "delegate"  # the turn waits for a delegate; no person is asked
 
 
@@ -85,6 +87,13 @@ class InstructionsAnswer(Words):
     USE = "use them"
     LEAVE_OUT = "leave them out"
     NOT_NOW = "not now"  # for this turn; the next one asks again
+
+
+class SignInAnswer(Words):
+    """The answer to SIGN_IN. A finished sign-in gives the first one by itself."""
+
+    DONE = "signed in"
+    SKIP = "go on without it"
 
 
 class AskBudget(msgspec.Struct, frozen=True):

@@ -70,7 +70,8 @@ class CallState(msgspec.Struct):
     digest: str = ""
     decision: Decision | None = None  # the answer to its approval
     edited: str | None = None  # the arguments that the user put in place of the model's
-    answer: str | None = None  # the answer to its question
+    answer: str | None = None  # the answer to its question, until it is run again with it
+    answered: AskTopic = AskTopic.QUESTION  # what that question was about
     doubt: str | None = None  # the answer to "outcome unknown"; "run again" allows one run
     files: FilesInDoubt | None = None  # what that question showed of its files
     reports: dict[str, ev.DelegateEnded] = {}  # of the delegates that it waited for
@@ -280,7 +281,8 @@ class Fold:
             return
         call.started_at = event.at
         call.attempt = payload.attempt
-        call.doubt = None  # this run uses it up: if it is cut off too, the user is asked again
+        # This run uses them up: if it is cut off too, the user is asked again.
+        call.doubt = call.answer = None
         call.printed = Printed()
         bar = Bar(
             BarKind.TOOL,
@@ -363,8 +365,8 @@ class Fold:
             return
         if payload.topic == AskTopic.DOUBT:
             call.doubt = payload.answer
-        elif payload.topic == AskTopic.QUESTION:
-            call.answer = payload.answer
+        elif payload.topic in (AskTopic.QUESTION, AskTopic.SIGN_IN):
+            call.answer, call.answered = payload.answer, payload.topic
 
     def _on_delegate_ended(self, payload: ev.DelegateEnded, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)

@@ -9,7 +9,7 @@ from typing import Protocol, Union
 
 import msgspec
 
-from everturn.domain.asks import Decision
+from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
@@ -47,10 +47,18 @@ class ToolSpec(msgspec.Struct, frozen=True):
     output_bytes_max: int = 48_000  # what the model sees; the rest is kept as an artifact
     is_untrusted: bool = True  # its output is not the user's word
     reads_only: bool = False  # changes nothing: calls of such tools may run side by side
+    goes_on: bool = False  # an answer to its question is not its result: it is run again, with the answer
 
     @property
     def name(self) -> str:
         return self.schema.name
+
+
+class CallAnswer(msgspec.Struct, frozen=True):
+    """What the user answered to a call that waits for it."""
+
+    topic: AskTopic
+    text: str
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -66,6 +74,14 @@ class ToolCall(msgspec.Struct, frozen=True):
     key: str  # idempotency key: the same for every attempt at this call
     profile: str | None = None
     is_tainted: bool = False  # untrusted output is in the context already
+    answer: CallAnswer | None = None  # of a tool that goes on with the answer
+
+
+class ToolImage(msgspec.Struct, frozen=True):
+    """A picture in a result: kept as an artifact, and shown with the call."""
+
+    media: str
+    data: bytes
 
 
 class ToolResult(msgspec.Struct, frozen=True):
@@ -73,6 +89,7 @@ class ToolResult(msgspec.Struct, frozen=True):
     outcome: Outcome = Outcome.OK
     display: Json = None
     full_output: bytes | None = None  # where the text is only a part of it
+    images: tuple[ToolImage, ...] = ()
 
 
 class ToolQuestion(msgspec.Struct, frozen=True):
@@ -80,6 +97,15 @@ class ToolQuestion(msgspec.Struct, frozen=True):
 
     text: str
     choices: tuple[str, ...] = ()
+    topic: AskTopic = AskTopic.QUESTION
+    subject: str = ""  # of SIGN_IN: the server
+
+
+class ToolDoubt(msgspec.Struct, frozen=True):
+    """Returned instead of a result by a tool that goes on with an answer, if the work that waited for it is
+    gone: whether the call took effect only the user can say."""
+
+    text: str
 
 
 class ToolWait(msgspec.Struct, frozen=True):
@@ -120,7 +146,7 @@ class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec: ...
 
-    async def run(self, call: ToolCall, emit: Emit) -> Union[ToolResult, ToolQuestion, ToolWait]:
+    async def run(self, call: ToolCall, emit: Emit) -> Union[ToolResult, ToolQuestion, ToolWait, ToolDoubt]:
         """Run the call. ``emit`` shows live output. Cancelling must end the work.
 
         Bad arguments and ordinary failures are results with outcome ERROR, not exceptions.

@@ -13,7 +13,7 @@ from everturn.domain import events as ev
 from everturn.domain.asks import Ask, AskTopic, doubt_answers
 from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, Retry, Stopped
 from everturn.domain.fold import CallState
-from everturn.domain.json_types import JsonObject
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim, FileKind
@@ -21,6 +21,7 @@ from everturn.domain.tool import (
     Ruling,
     Tool,
     ToolCall,
+    ToolDoubt,
     ToolQuestion,
     ToolResult,
     ToolWait,
@@ -37,6 +38,7 @@ from everturn.engine.turn_workspace import GOING_BACK, TurnWorkspace
 
 _log = logging.getLogger("everturn.engine")
 READS_AT_ONCE_MAX = 8
+ToolAnswer = ToolResult | ToolQuestion | ToolWait | ToolDoubt
 
 
 class NewAsk(msgspec.Struct, frozen=True):
@@ -155,6 +157,7 @@ class Calls:
             await self._finish(state, call, is_untrusted=False)
             return []
         run = move if isinstance(move, RunCall) else RunCall(1)
+        call = msgspec.structs.replace(call, answer=run.answer)
         return await self._judge_and_run(state, tool, call, run)
 
     async def _judge_and_run(
@@ -227,21 +230,23 @@ class Calls:
         result = await self._run_tool(tool, call)
         await self._services.probe.reach(Moment.TOOL_RAN, self._turn.id)
         if isinstance(result, ToolQuestion):
-            return [self._ask(state, AskTopic.QUESTION, result.text, result.choices)]
+            return [self._ask(state, result)]
+        if isinstance(result, ToolDoubt):
+            return [await self._ask_doubt(state, AskDoubt(result.text))]
         if isinstance(result, ToolWait):
             return [self._await(state, delegate_id) for delegate_id in result.delegates]
         result = msgspec.structs.replace(result, text=storable(result.text))
         trouble: Retry | Stopped | None = None
         try:
-            artifact, text = await self._store_output_when_possible(tool, call, result)
+            artifact, text, display = await self._store_output_when_possible(tool, call, result)
         except (Retry, Stopped) as error:
             # The call has taken effect, so its result is journaled without the artifact. The journal has a
             # spool and files have none; without a result the user would be asked whether the call happened.
-            trouble, artifact = error, None
+            trouble, artifact, display = error, None, result.display
             shown = head_and_tail(result.text, tool.spec.output_bytes_max, is_kept=False)
             text = f"{shown}\n[The whole output could not be kept: {error.message}]"
         recorded, text = await self._files.record(tool, call, text)
-        result = ToolResult(text, result.outcome, result.display)
+        result = ToolResult(text, result.outcome, display)
         # An error message can quote text from outside: names of files, the words of a plug-in's exception.
         is_untrusted = tool.spec.is_untrusted or result.outcome is Outcome.ERROR
         await self._finish(
@@ -257,10 +262,10 @@ class Calls:
             raise trouble
         return []
 
-    async def _run_tool(self, tool: Tool, call: ToolCall) -> ToolResult | ToolQuestion | ToolWait:
+    async def _run_tool(self, tool: Tool, call: ToolCall) -> ToolAnswer:
         output = OutputBatcher(self._services, self._log, call.id)
         timeout_s = tool.spec.timeout_s
-        result: ToolResult | ToolQuestion | ToolWait = ToolResult(
+        result: ToolAnswer = ToolResult(
             f"{call.name} took longer than {timeout_s:g} seconds and was ended.", Outcome.ERROR
         )
         async with anyio.create_task_group() as group:
@@ -284,14 +289,14 @@ class Calls:
 
     async def _store_output_when_possible(
         self, tool: Tool, call: ToolCall, result: ToolResult
-    ) -> tuple[str | None, str]:
+    ) -> tuple[str | None, str, Json]:
         """Store the output; if the disk is full, try again for a short time. Not for longer, because a crash
         before the result is journaled would leave the call's outcome unknown."""
         clock, settings = self._services.clock, self._services.settings
         until = clock.monotonic() + settings.output_patience_s
         while True:
             try:
-                return await self._store_output(tool, call, result)
+                return *await self._store_output(tool, call, result), await self._store_images(call, result)
             except (DiskFull, DiskReadOnly):
                 if clock.monotonic() >= until:
                     raise
@@ -314,6 +319,24 @@ class Calls:
             session_id=self._session.id,
         )
         return file.id, text
+
+    async def _store_images(self, call: ToolCall, result: ToolResult) -> Json:
+        """Store the pictures of a result as artifacts; what the page shows of it."""
+        if not result.images:
+            return result.display
+        items: list[Json] = []
+        for number, image in enumerate(result.images, start=1):
+            name = f"{call.name}-{number}.{image.media.rpartition('/')[2]}"
+            file = await self._services.store.files.put(
+                self._session.owner,
+                name,
+                image.media,
+                image.data,
+                kind=FileKind.ARTIFACT,
+                session_id=self._session.id,
+            )
+            items.append({"id": file.id, "name": name, "media": image.media, "size": file.size})
+        return {"kind": "images", "items": items}
 
     async def _finish(
         self,
@@ -386,8 +409,10 @@ class Calls:
         )
         return NewAsk(ask, payload)
 
-    def _ask(self, state: CallState, topic: AskTopic, text: str, choices: tuple[str, ...]) -> NewAsk:
-        ask = new_ask(self._services, self._turn, AskWording(topic, text, choices), state.call)
+    def _ask(self, state: CallState, question: ToolQuestion) -> NewAsk:
+        text, choices, topic = storable(question.text), tuple(map(storable, question.choices)), question.topic
+        wording = AskWording(topic, text, choices, label=question.subject)
+        ask = new_ask(self._services, self._turn, wording, state.call)
         return NewAsk(ask, ev.QuestionAsked(ask.id, text, choices, topic, state.call.id))
 
     def _await(self, state: CallState, delegate_id: str) -> NewAsk:

@@ -17,7 +17,7 @@ from everturn.domain.errors import Remedy
 from everturn.domain.fold import CallState, Folded
 from everturn.domain.messages import Outcome, Role, Text
 from everturn.domain.model import Abilities
-from everturn.domain.tool import ToolSpec
+from everturn.domain.tool import CallAnswer, ToolSpec
 from everturn.domain.turns import Failure, FinishReason, TurnState
 from everturn.engine.progress import TurnProgress, digest_of
 from everturn.engine.settings import EngineSettings
@@ -167,10 +167,12 @@ def _repeats(progress: TurnProgress, settings: EngineSettings) -> AskWhether | N
 
 
 class RunCall(msgspec.Struct, frozen=True):
-    """Run it. ``attempt`` counts from 1; ``is_approved``: the user has allowed exactly this call."""
+    """Run it. ``attempt`` counts from 1; ``is_approved``: the user has allowed exactly this call. ``answer``:
+    it has run before, asked for this and waits for it."""
 
     attempt: int
     is_approved: bool = False
+    answer: CallAnswer | None = None
 
 
 _REPORTS_CHARS_MAX = 96_000  # of all delegates of a call; delegate_result has each in full
@@ -200,6 +202,9 @@ CallMove = Union[RunCall, GiveResult, AskDoubt, Judge]
 
 def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
     """Decide what to do about one tool call without a result."""
+    if state.answer is not None and spec is not None and spec.goes_on:
+        given = CallAnswer(state.answered, state.answer)
+        return RunCall(state.attempt + 1, is_approved=True, answer=given)
     if state.answer is not None:
         return _from_answer(state.answer)
     if state.reports:

@@ -136,12 +136,30 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An MCP server over stdio, run in its own sandbox."""
+    """An MCP server: a program that is run in its own sandbox, or an address."""
 
     name: str
     command: Annotated[
         str, Meta(description="Program to start; it speaks MCP over standard input and output.")
-    ]
+    ] = ""
+    url: Annotated[
+        str,
+        Meta(description="Address of a server with streamable HTTP, in place of command."),
+    ] = ""
+    bearer: Annotated[
+        str, Meta(description="Name of a key that is sent to url. Unset: OAuth, if the server asks for it.")
+    ] = ""
+    local: Annotated[
+        bool, Meta(description="The name in url may lead to a private address, on a network of yours.")
+    ] = False
+    sign_in_hosts: Annotated[
+        tuple[HostPattern, ...],
+        Meta(description="Hosts on a network of yours where the server may have you sign in."),
+    ] = ()
+    enabled: Annotated[bool, Meta(description="false: no profile uses the server.")] = True
+    profiles: Annotated[
+        tuple[str, ...], Meta(description="Profiles that use the server, besides those that name it in mcp.")
+    ] = ()
     args: Annotated[tuple[str, ...], Meta(description="Arguments of the program.")] = ()
     env: Annotated[dict[str, str], Meta(description="Environment variables of the program.")] = {}
     secrets: Annotated[
@@ -185,6 +203,20 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file_mib: Annotated[Mebibytes, Meta(description="Largest file that the server may write.")] = (
         ProcessLimits().file_mib
     )
+
+    def __post_init__(self) -> None:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("an MCP server has a command or a url")
+        if not self.url:
+            return
+        if not re.fullmatch(r"https?://[!-~]{1,2000}", self.url) or "@" in self.url.split("/")[2]:
+            raise ValueError("url must be an address with http or https, without a name or password")
+        if self.host_network or self.read or self.write or self.env or self.args or self.secrets:
+            raise ValueError("url goes without the settings of a program, such as args, env and read")
+
+    @property
+    def is_remote(self) -> bool:
+        return bool(self.url)
 
     @property
     def limits(self) -> ProcessLimits:

@@ -16,10 +16,10 @@ from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.settings import TypeForm
-from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec, ToolWait
+from everturn.domain.tool import Emit, ToolCall, ToolDoubt, ToolQuestion, ToolResult, ToolSpec, ToolWait
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement
 
-Answer = Union[ToolResult, ToolQuestion, ToolWait]
+Answer = Union[ToolResult, ToolQuestion, ToolWait, ToolDoubt]
 
 
 class ToolFailed(Exception):

@@ -13,12 +13,17 @@ import msgspec
 
 from everturn.domain.asks import Decision
 from everturn.domain.clock import Clock
+from everturn.domain.secrets import Secrets
 from everturn.domain.store import Records, Search
 from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
 from everturn.tools.delegate_tools import Delegates, delegate_tools
 from everturn.tools.folders import Folders
-from everturn.tools.mcp.profile_servers import ProfileServers
+from everturn.tools.mcp.profile_servers import ProfileServers, ServerTool
+from everturn.tools.mcp.resources import ResourceTool
+from everturn.tools.mcp.server_book import ServerBook
 from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
+from everturn.tools.mcp.sign_in import SignIns
+from everturn.tools.mcp.tool_search import CALL, FIND, TOOLS_MAX, CallTool, FindTools
 from everturn.tools.policy.hosts import host_concern, host_key, is_listed
 from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.policy.policy import Policy
@@ -50,7 +55,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     ``secret`` finds a key by its name, for MCP servers. ``has_sign_in``: is there a password now, without
     which ``host_network`` is refused? ``roots``: the folders in which projects may lie; none: anywhere.
     ``jobs``: runs commands in the background; None: none can. ``delegates``: the same for tasks.
-    ``web_search``: who searches the web; by default nobody.
+    ``web_search``: who searches the web; by default nobody. ``secrets``: keeps sign-ins at MCP servers.
     """
 
     records: Records
@@ -62,6 +67,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     jobs: Jobs | None = None
     delegates: Delegates | None = None
     web_search: SearchSettings = SearchSettings(provider="off")
+    secrets: Secrets | None = None
 
 
 class EverturnToolbox:
@@ -92,8 +98,10 @@ class EverturnToolbox:
         self._stack = AsyncExitStack()
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
-        servers = McpServers(self._sandbox, self._gate, records, clock, services.secret)
-        self._mcp = ProfileServers(servers, self.trust, profiles, self._workspaces)
+        sign_ins = SignIns(services.secrets, fetcher.network, clock)
+        servers = McpServers(self._sandbox, self._gate, records, clock, services.secret, sign_ins)
+        book = ServerBook(profiles.servers, records)
+        self.mcp = ProfileServers(servers, book, self.trust, self.policy, profiles, self._workspaces)
         self._tools = ToolSet(
             (
                 *plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of, services.jobs),
@@ -110,7 +118,7 @@ class EverturnToolbox:
             await self._stack.enter_async_context(self._gate)
             await self._sandbox.open()
             self._stack.callback(self._sandbox.close)
-            await self._stack.enter_async_context(self._mcp.servers)
+            await self._stack.enter_async_context(self.mcp.servers)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -126,12 +134,12 @@ class EverturnToolbox:
     async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
         found = self._profiles.get(profile)
         await self._check_sign_in(profile)
-        return self._with_mcp(found, await self._mcp.tools(owner, found, session_id))
+        return self._with_mcp(found, await self.mcp.tools(owner, found, session_id))
 
     async def known_tools(self, owner: str, profile: str | None) -> Sequence[Tool]:
         """The tools of a profile as far as they are known: no MCP server is started to ask it for its own."""
         found = self._profiles.get(profile)
-        return self._with_mcp(found, await self._mcp.known_tools(owner, found))
+        return self._with_mcp(found, await self.mcp.known_tools(owner, found))
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         try:
@@ -186,12 +194,12 @@ class EverturnToolbox:
     async def list_untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
         """What the MCP servers of the profile say, as far as the user has not decided on it."""
         await self._check_sign_in(profile)
-        return await self._mcp.list_untrusted(owner, session_id, profile)
+        return await self.mcp.list_untrusted(owner, session_id, self._profiles.get(profile))
 
     async def decide_untrusted(
         self, owner: str, session_id: str, name: str, digest: str, *, use: bool
     ) -> None:
-        await self._mcp.decide(owner, session_id, name, digest, use=use)
+        await self.mcp.decide(owner, session_id, name, digest, use=use)
 
     async def stop_jobs(self, owner: str, session_id: str) -> None:
         if self._jobs is not None:
@@ -205,15 +213,23 @@ class EverturnToolbox:
         await self.policy.forget_session(owner, session_id)
         await anyio.to_thread.run_sync(self._workspaces.delete, session_id)
 
+    async def release(self, turn_id: str) -> None:
+        """End what the calls of a turn that has ended left waiting for the user."""
+        self.mcp.servers.release(turn_id)
+
     async def servers(self, owner: str) -> list[ServerState]:
-        """The configured MCP servers, for GET /api/mcp; starts none."""
-        return await self._mcp.states(owner)
+        """The MCP servers, for GET /api/mcp; starts none."""
+        return await self.mcp.states(owner)
 
     async def trust_server(self, owner: str, name: str, session_id: str, digest: str) -> ServerState:
         """Start the server and return what it says; accept the text with this digest, if one is given.
         Raises NotFound, Invalid, and WrongState if it says something else now."""
-        is_on = await self._has_sign_in()
-        return await self._mcp.start_and_trust(owner, name, session_id, digest, has_sign_in=is_on)
+        await self.check_server(name)
+        return await self.mcp.trust_text(owner, name, digest)
+
+    async def check_server(self, name: str) -> None:
+        """Raises NotFound, HostNetworkRefused."""
+        self._profiles.check_server(await self.mcp.book.get(name), is_on=await self._has_sign_in())
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -223,18 +239,26 @@ class EverturnToolbox:
     async def _names_for(self, call: ToolCall) -> frozenset[str]:
         return frozenset(tool.spec.name for tool in await self.known_tools(call.owner, call.profile))
 
-    def _with_mcp(self, profile: Profile, mcp: list[McpTool]) -> Sequence[Tool]:
-        """The profile's tools, sorted by name, with those of MCP servers that are trusted."""
+    def _with_mcp(self, profile: Profile, mcp: Sequence[ServerTool]) -> Sequence[Tool]:
+        """The profile's tools, sorted by name, with those of MCP servers that are trusted. If there are too
+        many to list, those of servers are found instead."""
         own = self._tools.of_profile(profile, is_gated=self._is_gated(profile))
-        trusted = [tool for tool in mcp if tool.is_trusted]
-        return sorted([*own, *trusted], key=lambda tool: tool.spec.name)
+        trusted = [tool for tool in mcp if isinstance(tool, ResourceTool) or tool.is_trusted]
+        listed: Sequence[Tool] = trusted
+        if len(own) + len(trusted) > TOOLS_MAX and trusted:
+            listed = (FindTools(trusted), CallTool(trusted))
+        return sorted([*own, *listed], key=lambda tool: tool.spec.name)
 
     async def _find(self, call: ToolCall) -> Tool | None:
         profile = self._profiles.get(call.profile)
         known = self._tools.find(call.name, is_gated=self._is_gated(profile))
-        if known is not None or "__" not in call.name:
+        if known is not None or ("__" not in call.name and call.name not in (FIND, CALL)):
             return known
-        found = await self._mcp.tools_in(call.owner, profile, call.workspace)
+        found = await self.mcp.tools_in(call.owner, profile, call.workspace)
+        if call.name == FIND:
+            return FindTools(found)
+        if call.name == CALL:
+            return CallTool(found)
         return next((tool for tool in found if tool.spec.name == call.name), None)
 
     def _is_gated(self, profile: Profile) -> bool:
@@ -244,7 +268,9 @@ class EverturnToolbox:
 
     async def _check_sign_in(self, profile: str | None) -> None:
         """Raises HostNetworkRefused."""
-        self._profiles.check_sign_in(profile, is_on=await self._has_sign_in())
+        is_on = await self._has_sign_in()
+        self._profiles.check_sign_in(profile, is_on=is_on)
+        await self.mcp.check_sign_in(self._profiles.get(profile), is_on=is_on)
 
     @asynccontextmanager
     async def _door(self, call: ToolCall) -> AsyncIterator[Door]:
@@ -263,6 +289,12 @@ class EverturnToolbox:
         await self.policy.record_refused(call, [host_key(host) for host in door.refused], judgement.label)
 
     async def _judgement(self, call: ToolCall, tool: Tool | None) -> Judgement:
+        if isinstance(tool, CallTool):
+            try:
+                inner, inner_call = tool.inner(call)
+            except ToolFailed:
+                return Judgement(label=call.name)  # it will say what is wrong, and do nothing
+            return await self._judgement(inner_call, inner)
         context = self._context_of(call)
         if isinstance(tool, Action):
             try:
@@ -270,7 +302,7 @@ class EverturnToolbox:
             except msgspec.ValidationError:
                 return Judgement(label=call.name)  # it will say what is wrong, and do nothing
             return await tool.assess(call, arguments, context)
-        if isinstance(tool, McpTool):
+        if isinstance(tool, (McpTool, ResourceTool)):
             return tool.judge(call, call.arguments, context)
         concern = Concern(
             f"it is a tool of another program ({call.name})",

@@ -62,7 +62,7 @@ def test_a_built_in_profile_without_tools_that_the_file_changes_still_has_none(n
         (("network = true", "netwrok = true"), 14, "profiles.coder.netwrok", "not a key"),
         (('"read_file"', '"read_fiel"'), 10, "profiles.coder.tools", "no tool 'read_fiel'"),
         (('mcp = ["time"]', 'mcp = ["clock"]'), 15, "profiles.coder.mcp", "no MCP server 'clock'"),
-        (('command = "mcp-server-time"', ""), 20, "mcp.time.command", "missing"),
+        (('command = "mcp-server-time"', ""), 20, "mcp.time", "a command or a url"),
         (('env = { LANG = "C" }', "env = { LANG = 1 }"), 23, "mcp.time.env", "str"),
         (('model = "openai:gpt-x"', "model = 7"), 9, "profiles.coder.model", "str"),
         (("[profiles.coder]", '[profiles."no good"]'), 3, "profiles.no good", "not a good name"),

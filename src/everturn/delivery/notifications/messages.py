@@ -37,6 +37,7 @@ _ASKS: Final = {
     AskTopic.REPEAT: "The same call repeats",
     AskTopic.INSTRUCTIONS: "Instructions from outside",
     AskTopic.BUDGET: "Budget reached",
+    AskTopic.SIGN_IN: "Sign in again",
 }
 
 

@@ -1,122 +1,120 @@
-"""One running MCP server: its process, the session with it, and its end."""
+"""One session with an MCP server: how it is opened, its calls, and its end."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import importlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.tool import ToolResult
-from everturn.tools.mcp.wire import (
-    Definition,
-    McpClient,
-    Sdk,
-    load_sdk,
-    read_definitions,
-    result_of,
-    transport,
-)
+from everturn.tools.mcp.catalog import Catalog, Definition, read_catalog, read_tools
+from everturn.tools.mcp.content import result_of
+from everturn.tools.mcp.elicitation import Elicitation, Reply, read_elicitation
+from everturn.tools.mcp.http import Fate, follow_fate
+from everturn.tools.mcp.wire import Link, McpClient, Progress, SdkMessage, load_sdk
 from everturn.tools.policy.judgement import ArgumentValues, one_line
 from everturn.tools.profiles import McpServer
-from everturn.tools.sandbox.child import Child
-from everturn.tools.sandbox.gate import Door
-from everturn.tools.sandbox.sandbox import Sandbox
-from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.schema import ToolFailed
-from everturn.tools.terminal.output import Capture
-from everturn.tools.terminal.process import until_breach
 
+T = TypeVar("T")
+_log = logging.getLogger("everturn.tools")
 START_TIMEOUT_S = 30.0
 _IDLE_S = 600.0
-_SOCKETS_EVERY_S = 1.0
-_SOCKETS_SHARE = 50  # of the time in a large project: looking takes a fiftieth of it
-
+_LISTENS = "2026-07-28"  # the protocol from which on changes are listened for
 
 # Takes the cause of a failure, what the server said last, and the error if there was one.
 Report = Callable[[str, str, Exception | None], None]
+# Takes the tools that the server has now.
+Changed = Callable[[Catalog], Awaitable[None]]
+# Asks the user, and returns what the server is given.
+AskUser = Callable[[Elicitation], Awaitable[Reply]]
 
 
 class ServerDied(ToolFailed):
     """The server went away during a call; whether the call took effect is unknown."""
 
 
-class Connection:
-    """A server process and the session with it. ``serve`` runs both; call the other methods while it runs.
+class SignInNeeded(ToolFailed):
+    """The server refused the request because the user has to sign in; nothing was done."""
 
-    If the view is brief, the server is ended when the last ``use`` of it ends.
+
+class Connection:
+    """A session with a server. ``serve`` runs it; call the other methods while it runs.
+
+    If the link is brief, it is ended when the last ``use`` of it ends.
     """
 
-    def __init__(
-        self,
-        server: McpServer,
-        sandbox: Sandbox,
-        view: SandboxView,
-        clock: Clock,
-        door: AbstractAsyncContextManager[Door | None],
-        report: Report,
-    ) -> None:
+    def __init__(self, server: McpServer, link: Link, clock: Clock, report: Report, changed: Changed) -> None:
         self._server = server
-        self._sandbox = sandbox
-        self._view = view
+        self._link = link
         self._clock = clock
-        self._door = door
         self._report = report
-        self._refused: list[str] = []  # hosts that it was kept from since the last call
+        self._changed = changed
         self._opened = anyio.Event()  # or failed to open
         self._closed = anyio.Event()
         self._stop = anyio.Event()
-        self._errors = Capture(8192)
+        self._stale = anyio.Event()  # the server says that its tools have changed
         self._client: McpClient | None = None
+        self._asking: list[AskUser] = []  # of the calls that run now
         self._users = 0
         self._used_at = clock.monotonic()
         self._failure = ""
-        self.definitions: list[Definition] = []
+        self._wants_sign_in = False
+        self.catalog = Catalog()
         self.is_ended = False
-        self.set_aside: list[str] = []  # what it made in a project and nothing must run; known at its end
 
     @property
     def is_open(self) -> bool:
         return self._client is not None and not self.is_ended
+
+    @property
+    def definitions(self) -> tuple[Definition, ...]:
+        return self.catalog.tools
+
+    @property
+    def set_aside(self) -> list[str]:
+        return self._link.set_aside
 
     def stop(self) -> None:
         self._stop.set()
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[None]:
-        """Keep the server running. It is open in the block. Raises ToolFailed."""
+        """Keep the session. It is open in the block. Raises ToolFailed."""
         self._users += 1
         try:
             await self._opened.wait()
             if self._failure:
-                raise ToolFailed(self._failure)
+                raise SignInNeeded(self._failure) if self._wants_sign_in else ToolFailed(self._failure)
             yield
         finally:
             self._users -= 1
             self._used_at = self._clock.monotonic()
-            if self._view.is_brief and not self._users:
+            if self._link.is_brief and not self._users:
                 self._give_up()
                 if self._opened.is_set():
                     with anyio.CancelScope(shield=True):
                         await self._closed.wait()
 
     async def serve(self) -> None:
-        """Run the server until it dies, is stopped, or has been idle.
+        """Run the session until the server ends, is stopped, or has been idle.
 
         The broad catch is the boundary to a foreign program: its errors are kept for ``use`` and end
         nothing else.
         """
         caught: Exception | None = None
+        fate = follow_fate()
         try:
-            await self._serve()
+            await self._run()
         except Exception as error:
             caught = error
-            self._failure = self._failure or self._why(error)
+            self._failure = self._failure or self._why(error, fate)
         finally:
             self.is_ended = True
             self._client = None
@@ -128,37 +126,34 @@ class Connection:
             self._opened.set()
             self._closed.set()
 
-    async def _serve(self) -> None:
+    async def _run(self) -> None:
         sdk = await load_sdk()
-        async with self._door as door:
-            self._refused = door.refused if door else []
-            await self._run(sdk, msgspec.structs.replace(self._view, gate=door.path if door else None))
+        with anyio.fail_after(START_TIMEOUT_S) as limit:
+            async with (
+                anyio.create_task_group() as group,
+                sdk.Client(
+                    self._link.open(), elicitation_callback=self._elicit, message_handler=self._hear
+                ) as client,
+            ):
+                self.catalog = await read_catalog(client)
+                limit.deadline = float("inf")
+                self._client = client
+                self._opened.set()
+                group.start_soon(self._watch_tools, client, name="mcp changes")
+                await self._until_over()
+                group.cancel_scope.cancel()
 
-    async def _run(self, sdk: Sdk, view: SandboxView) -> None:
-        argv = [program_of(self._server), *self._server.args]
-        child = await self._sandbox.spawn(argv, view, stderr=subprocess.PIPE)
-        try:
-            with anyio.fail_after(START_TIMEOUT_S) as limit:
-                async with sdk.Client(transport(child, self._errors)) as client:
-                    self.definitions = await read_definitions(client)
-                    limit.deadline = float("inf")
-                    self._client = client
-                    self._opened.set()
-                    await self._until_over(child)
-        finally:
-            await child.end()
-            self.set_aside = child.set_aside
-
-    async def _until_over(self, child: Child) -> None:
+    async def _until_over(self) -> None:
         async with anyio.create_task_group() as group:
 
             async def until(condition: Callable[[], Awaitable[object]]) -> None:
                 await condition()
                 group.cancel_scope.cancel()
 
-            group.start_soon(until, child.process.wait, name="mcp exit")
-            group.start_soon(until, lambda: self._until_breach(child), name="mcp limits")
-            group.start_soon(until, lambda: self._until_socket(child), name="mcp sockets")
+            async def until_ended() -> None:
+                self._failure = await self._link.until_over()
+
+            group.start_soon(until, until_ended, name="mcp end")
             group.start_soon(until, self._stop.wait, name="mcp stop")
             while self._users or self._clock.monotonic() - self._used_at < _IDLE_S:
                 await self._clock.sleep(_IDLE_S / 4)
@@ -167,53 +162,95 @@ class Connection:
         self._client = None
         self.is_ended = True
 
-    async def _until_breach(self, child: Child) -> None:
-        limits = self._view.limits
-        breach = await until_breach(child, limits)
-        self._failure = f"The MCP server {self._server.name} was ended: {breach}."
+    # --- what the server says by itself --------------------------------------------------------------
 
-    async def _until_socket(self, child: Child) -> None:
-        """Wait until a socket is made in a project that the server reads.
+    async def _watch_tools(self, client: McpClient) -> None:
+        """Read the tools again when they change. New ones are off until the user trusts them."""
+        async with anyio.create_task_group() as group:
+            if client.protocol_version >= _LISTENS:
+                group.start_soon(self._listen, client, name="mcp listen")
+            while True:
+                await self._stale.wait()
+                self._stale = anyio.Event()
+                try:
+                    tools = await read_tools(client)
+                except Exception as error:  # the boundary to a foreign program
+                    _log.info("the MCP server %s did not list its tools again: %s", self._server.name, error)
+                    continue
+                self.catalog = msgspec.structs.replace(self.catalog, tools=tools)
+                await self._changed(self.catalog)
 
-        Those that were there at its start are covered, but nothing can be mounted in a sandbox that runs. So
-        the server is ended, and the next call starts another.
-        """
-        pause_s = _SOCKETS_EVERY_S
-        if not (child.is_sandboxed and self._sandbox.shows_sockets(self._view)):
-            await anyio.sleep_forever()
-        while True:
-            await anyio.sleep(pause_s)
-            begun = anyio.current_time()
-            if made := child.uncovered(await self._sandbox.foreign_sockets(self._view)):
-                break
-            pause_s = max(_SOCKETS_EVERY_S, _SOCKETS_SHARE * (anyio.current_time() - begun))
-        self._failure = (
-            f"The MCP server {self._server.name} was ended: the socket {made[0]} was made, where a program "
-            "of yours may listen. The next call starts the server again, without access to it."
+    async def _listen(self, client: McpClient) -> None:
+        try:
+            async with client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    self._stale.set()
+        except Exception as error:  # the boundary to a foreign program; it is asked again when it starts
+            _log.debug("the MCP server %s tells of no changes: %s", self._server.name, error)
+
+    async def _hear(self, message: SdkMessage) -> None:
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            self._stale.set()
+
+    # ``Any``: values of the SDK.
+    async def _elicit(self, context: Any, params: Any) -> Any:
+        """The server asks the user. It does not say for which call, so several at once ask for nothing."""
+        types = importlib.import_module("mcp_types")
+        if len(self._asking) != 1:
+            return types.ElicitResult(action="cancel")
+        reply = await self._asking[0](read_elicitation(self._server.name, params))
+        return types.ElicitResult(action=reply.action, content=reply.content)
+
+    # --- calls ---------------------------------------------------------------------------------------
+
+    async def call(
+        self, name: str, arguments: ArgumentValues, timeout_s: float, progress: Progress, ask: AskUser
+    ) -> ToolResult:
+        """Call a tool. The time that the user takes for an answer does not count. Raises ToolFailed."""
+        with anyio.CancelScope(deadline=anyio.current_time() + timeout_s) as scope:
+
+            async def wait_for_user(asked: Elicitation) -> Reply:
+                left_s, scope.deadline = scope.deadline - anyio.current_time(), float("inf")
+                try:
+                    return await ask(asked)
+                finally:
+                    scope.deadline = anyio.current_time() + left_s
+
+            self._asking.append(wait_for_user)
+            try:
+                answer = await self._send(
+                    lambda client: client.call_tool(name, arguments, progress_callback=progress), name
+                )
+            finally:
+                self._asking.remove(wait_for_user)
+            return self._with_refused(result_of(answer))
+        self._give_up()
+        raise ServerDied(
+            f"{self._server.name} did not answer within {timeout_s:g} s; whether {name} took effect is "
+            "unknown."
         )
 
-    async def call(self, name: str, arguments: ArgumentValues, timeout_s: float) -> ToolResult:
+    async def ask_server(self, send: Callable[[McpClient], Awaitable[T]], what: str, timeout_s: float) -> T:
+        """Send a request that changes nothing. Raises ToolFailed."""
+        with anyio.move_on_after(timeout_s):
+            return await self._send(send, what)
+        raise ToolFailed(f"{self._server.name} did not answer within {timeout_s:g} s.")
+
+    async def _send(self, send: Callable[[McpClient], Awaitable[T]], what: str) -> T:
         if self._client is None:
             raise ToolFailed(f"The MCP server {self._server.name} is not running; nothing was done.")
+        fate = follow_fate()
         try:
-            with anyio.fail_after(timeout_s):
-                answer = await self._client.call_tool(name, arguments)
-        except TimeoutError as error:
-            self._give_up()
-            raise ServerDied(
-                f"{self._server.name} did not answer within {timeout_s:g} s; whether {name} took effect "
-                "is unknown."
-            ) from error
+            return await send(self._client)
         except Exception as error:  # the boundary to a foreign program: everything becomes a result
-            raise self._call_failed(name, error) from error
-        return self._with_refused(result_of(answer))
+            raise self._failed(what, error, fate) from error
 
     def _with_refused(self, result: ToolResult) -> ToolResult:
         """The result with the hosts that the server was kept from; each is named once."""
-        if not self._refused:
+        if not self._link.refused:
             return result
-        names = ", ".join(self._refused)
-        self._refused.clear()
+        names = ", ".join(self._link.refused)
+        self._link.refused.clear()
         note = (
             f"[not allowed, and not contacted: {names}. The user can add them to hosts of "
             f"[mcp.{self._server.name}] in config.toml.]"
@@ -226,31 +263,40 @@ class Connection:
         self.is_ended = True
         self._stop.set()
 
-    def _call_failed(self, name: str, error: Exception) -> ToolFailed:
+    def _failed(self, what: str, error: Exception, fate: Fate) -> ToolFailed:
+        name = self._server.name
+        if fate.wants_sign_in:
+            self._give_up()  # the next session begins with the new sign-in
+            return SignInNeeded(f"The MCP server {name} wants you to sign in.")
+        if fate.is_gone:
+            self._give_up()
+            return ToolFailed(f"{name} has ended the session; {what} was not called. Try again.")
+        if fate.status in (401, 403):
+            return ToolFailed(f"{name} refuses the key (status {fate.status}); {what} was not called.")
         if self.is_ended or "closed" in str(error).lower():
             self._give_up()
             return ServerDied(
-                f"The MCP server {self._server.name} died during {name}; whether it took effect is unknown."
+                f"The MCP server {name} died during {what}; whether it took effect is unknown."
                 f"{' ' + self._failure if self._failure else self._last_words()}"
             )
-        return ToolFailed(f"{self._server.name} refused {name}: {error}")
+        if fate.status >= 500:
+            return ServerDied(
+                f"{name} answered {what} with status {fate.status}; whether it took effect is unknown."
+            )
+        return ToolFailed(f"{name} refused {what}: {one_line(str(error), 2000)}")
 
-    def _why(self, error: Exception) -> str:
-        while isinstance(error, ExceptionGroup):
+    def _why(self, error: BaseException, fate: Fate) -> str:
+        name = self._server.name
+        if fate.wants_sign_in:
+            self._wants_sign_in = True
+            return f"The MCP server {name} wants you to sign in."
+        while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        words = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-        return f"The MCP server {self._server.name} could not be used: {words or type(error).__name__}."
+        words = "it did not answer in time" if isinstance(error, TimeoutError) else one_line(str(error), 600)
+        if fate.status >= 400:
+            words = f"it answered with status {fate.status}"
+        return f"The MCP server {name} could not be used: {words or type(error).__name__}."
 
     def _last_words(self) -> str:
-        text = self._errors.content().decode("utf-8", "replace").strip()
+        text = self._link.last_words()
         return f" It said: {one_line(text[-600:], 600)}" if text else ""
-
-
-def program_of(server: McpServer) -> str:
-    """The absolute path of the server's program. Raises ToolFailed."""
-    found = shutil.which(os.path.expanduser(server.command))
-    if found is None:
-        raise ToolFailed(
-            f"The MCP server {server.name} could not be started: there is no program {server.command}."
-        )
-    return os.path.abspath(found)

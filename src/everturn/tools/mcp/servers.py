@@ -1,4 +1,4 @@
-"""MCP servers over stdio: started on demand, in the sandbox, restarted when they die.
+"""The sessions with MCP servers: opened on demand, opened again when they end.
 
 A server's failures stay its own: they become results, never exceptions. What it says about itself (its
 tools, their descriptions) enters the context only when the user has trusted exactly that text, and what
@@ -10,26 +10,42 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import anyio
+import httpx2
 import msgspec
 from anyio.abc import TaskGroup
 
+from everturn.domain.asks import AskTopic, SignInAnswer
 from everturn.domain.clock import Clock
 from everturn.domain.errors import SecretUnreadable
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.store import Records
-from everturn.domain.tool import Emit, ToolCall, ToolResult, ToolSpec, Untrusted
+from everturn.domain.tool import (
+    Emit,
+    ToolCall,
+    ToolDoubt,
+    ToolQuestion,
+    ToolResult,
+    ToolSpec,
+    Untrusted,
+)
 from everturn.tools.disk_sync import DiskSync
-from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDied, program_of
+from everturn.tools.mcp.catalog import Catalog, Definition, PromptInfo
+from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDied, SignInNeeded
 from everturn.tools.mcp.folders import own_folders
-from everturn.tools.mcp.wire import Definition
+from everturn.tools.mcp.http import HttpLink, make_client
+from everturn.tools.mcp.running import RunningCall, RunningCalls
+from everturn.tools.mcp.sign_in import KeyAuth, SignIns, StoredAuth
+from everturn.tools.mcp.stdio import StdioLink, program_of
+from everturn.tools.mcp.wire import Link, McpClient
 from everturn.tools.policy.hosts import is_listed
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.profiles import McpServer
@@ -38,18 +54,31 @@ from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import SandboxView, program_folders
 from everturn.tools.schema import ToolFailed, failure
 
+T = TypeVar("T")
 _log = logging.getLogger("everturn.tools")
 
 DEFINITIONS = "mcp.tools"
+ASK_TIMEOUT_S = 30.0
 _NEXT_START_S = (
     30.0  # a turn asks for the tools several times; a server that fails can take that long to do so
 )
+_LOG_CHARS_MAX = 4000
 
 Secret = Callable[[str], str | None]
 
 
+class ToolState(msgspec.Struct, frozen=True):
+    """A tool of a server. ``mode``: allow | ask | off; ``is_new``: off until the user has decided."""
+
+    name: str  # as its server has it
+    description: str
+    digest: str  # of everything it says
+    mode: str
+    is_new: bool
+
+
 class ServerState(msgspec.Struct, frozen=True):
-    """For GET /api/mcp. ``state``: stopped | running | failed."""
+    """For GET /api/mcp. ``state``: stopped | running | failed | sign_in | off."""
 
     name: str
     state: str
@@ -57,20 +86,41 @@ class ServerState(msgspec.Struct, frozen=True):
     tools: tuple[str, ...] = ()
     untrusted: tuple[str, ...] = ()  # tools whose description the user has not accepted
     texts: tuple[Untrusted, ...] = ()  # those descriptions, whole, as POST /api/mcp/{server}/trust takes them
+    modes: tuple[ToolState, ...] = ()
+    prompts: tuple[PromptInfo, ...] = ()
+    has_resources: bool = False
+    log: str = ""  # what the server said last, when it failed
+    signed_in: bool = False
+    signed_in_until: int | None = None
 
 
 class McpServers:
-    """The running servers, one per configured server and workspace. An async context manager."""
+    """The open sessions. An async context manager.
 
-    def __init__(self, sandbox: Sandbox, gate: Gate, records: Records, clock: Clock, secret: Secret) -> None:
+    One for each program and workspace, as before; of an address, one for each session of ours, so that a
+    question that the server asks belongs to one call.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        gate: Gate,
+        records: Records,
+        clock: Clock,
+        secret: Secret,
+        sign_ins: SignIns,
+    ) -> None:
         self._sandbox = sandbox
         self._gate = gate
         self._records = records
         self._clock = clock
         self._secret = secret
+        self.sign_ins = sign_ins
+        self._running = RunningCalls()
         self._disk = DiskSync()
         self._connections: dict[tuple[str, Path], Connection] = {}
-        self._errors: dict[str, str] = {}
+        self._errors: dict[str, ToolFailed] = {}
+        self._logs: dict[str, str] = {}  # by server: what it said when it failed last
         self._logged: dict[str, str] = {}  # by server: the cause of its last failure, until it works again
         self._failed_at: dict[str, float] = {}  # by the digest of its configuration
         self._group: TaskGroup | None = None
@@ -86,10 +136,11 @@ class McpServers:
         for connection in self._connections.values():
             connection.stop()
         if self._group is not None:
+            self._running.release_all()
             # The error of the body is the caller's, not the servers': it must not come out in a group.
             await self._group.__aexit__(None, None, None)
 
-    async def definitions(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
+    async def definitions(self, owner: str, server: McpServer, workspace: Path) -> tuple[Definition, ...]:
         """The server's tools, from the store if its configuration is unchanged; else it is started.
 
         A server that does not start has none; why is in ``state_of``. One that has just failed is not started
@@ -97,41 +148,74 @@ class McpServers:
         """
         stored = await self.read_stored(owner, server)
         if stored is not None:
-            return stored
+            return stored.tools
         failed_at = self._failed_at.get(_config_digest(server))
         if failed_at is not None and self._clock.monotonic() - failed_at < _NEXT_START_S:
-            return []
+            return ()
         try:
-            return await self.refresh(owner, server, workspace)
+            return (await self.refresh(owner, server, workspace)).tools
         except ToolFailed:
-            return []  # kept in self._errors, where state_of finds it
+            return ()  # kept in self._errors, where state_of finds it
 
-    async def call(self, call: ToolCall, server: McpServer, definition: Definition) -> ToolResult:
+    # --- calls ---------------------------------------------------------------------------------------
+
+    async def call(
+        self, call: ToolCall, server: McpServer, definition: Definition, emit: Emit
+    ) -> ToolResult | ToolQuestion | ToolDoubt:
+        answer = call.answer
+        if answer is not None and answer.topic is AskTopic.QUESTION:
+            return await self._running.go_on(call.key, call.name, answer, emit)
+        if answer is not None and answer.text != SignInAnswer.DONE:
+            return failure(f"The user did not sign in to {server.name}. The tool was not called.")
+        if self._group is None:
+            raise RuntimeError("McpServers is used before it was opened")
+        work = partial(self._work, call, server, definition)
+        return await self._running.start(self._group, call.key, work, emit)
+
+    def release(self, turn_id: str) -> None:
+        """End the calls of a turn that wait for the user: the turn has ended."""
+        self._running.release(turn_id)
+
+    async def _work(
+        self, call: ToolCall, server: McpServer, definition: Definition, running: RunningCall
+    ) -> ToolResult | ToolQuestion:
         try:
-            async with self._connect(server, call.workspace) as connection:
-                result = await self._call(call, server, definition, connection)
+            async with self._connect(call.owner, server, call.workspace, call.session_id) as connection:
+                result = await self._call(call, server, definition, connection, running)
+        except SignInNeeded as error:
+            return ask_sign_in(server, error)
         except ToolFailed as error:
             return failure(f"{error} Nothing was done.")
-        if not connection.set_aside:
+        if not connection.set_aside or isinstance(result, ToolQuestion):
             return result
         names = ", ".join(connection.set_aside)
         note = f"[renamed, because other programs would run it outside the sandbox: {names}]"
         return msgspec.structs.replace(result, text=f"{result.text}\n{note}")
 
     async def _call(
-        self, call: ToolCall, server: McpServer, definition: Definition, connection: Connection
-    ) -> ToolResult:
+        self,
+        call: ToolCall,
+        server: McpServer,
+        definition: Definition,
+        connection: Connection,
+        running: RunningCall,
+    ) -> ToolResult | ToolQuestion:
         if definition not in connection.definitions:
             # Between the approval and now the server began to say something else about itself.
-            await self._store(call.owner, server, connection.definitions)
+            await self._store(call.owner, server, connection.catalog)
             return failure(
                 f"{server.name} has changed its tool {definition.name}; it was not called. Try again."
             )
         try:
-            result = await connection.call(definition.name, call.arguments, server.timeout_s)
-            # It may have written to the workspace; a step is as durable as what it made.
-            await anyio.to_thread.run_sync(self._disk.sync_file_system, call.workspace)
+            result = await connection.call(
+                definition.name, call.arguments, server.timeout_s, running.show_progress, running.ask
+            )
+            if not server.is_remote:
+                # It may have written to the workspace; a step is as durable as what it made.
+                await anyio.to_thread.run_sync(self._disk.sync_file_system, call.workspace)
             return result
+        except SignInNeeded as error:
+            return ask_sign_in(server, error)
         except ServerDied as error:
             return ToolResult(str(error), outcome=Outcome.UNKNOWN)
         except ToolFailed as error:
@@ -140,38 +224,73 @@ class McpServers:
             reason = error.strerror or error
             return failure(f"{definition.name} was done; a power cut may lose what it wrote: {reason}")
 
+    async def ask_server(
+        self, call: ToolCall, server: McpServer, send: Callable[[McpClient], Awaitable[T]], what: str
+    ) -> T:
+        """Send a request that changes nothing. Raises ToolFailed, SignInNeeded."""
+        async with self._connect(call.owner, server, call.workspace, call.session_id) as connection:
+            return await connection.ask_server(send, what, server.timeout_s)
+
+    async def get_prompt(
+        self, owner: str, server: McpServer, workspace: Path, send: Callable[[McpClient], Awaitable[T]]
+    ) -> T:
+        """The same for the settings and the composer."""
+        async with self._connect(owner, server, workspace, "") as connection:
+            return await connection.ask_server(send, "prompts/get", ASK_TIMEOUT_S)
+
+    # --- starting ------------------------------------------------------------------------------------
+
     def start_again(self, server: McpServer) -> None:
         """Let ``definitions`` start it although it has just failed: a user asks for it."""
         self._failed_at.pop(_config_digest(server), None)
 
-    async def refresh(self, owner: str, server: McpServer, workspace: Path) -> list[Definition]:
+    async def refresh(self, owner: str, server: McpServer, workspace: Path) -> Catalog:
         """Ask the server itself again, started if need be. Raises ToolFailed."""
-        async with self._connect(server, workspace) as connection:
-            await self._store(owner, server, connection.definitions)
-            return connection.definitions
+        async with self._connect(owner, server, workspace, "") as connection:
+            await self._store(owner, server, connection.catalog)
+            return connection.catalog
+
+    def forget(self, name: str) -> None:
+        """End the sessions with a server that was changed or removed, or that the user signed in to."""
+        for (known, _), connection in self._connections.items():
+            if known == name:
+                connection.stop()
+        self._errors.pop(name, None)
+        self._logs.pop(name, None)
+        self._logged.pop(name, None)
 
     def state_of(self, server: McpServer) -> ServerState:
-        running = [
-            found for (name, _), found in self._connections.items() if name == server.name and found.is_open
-        ]
-        if running:
-            return ServerState(server.name, "running")
+        log = self._logs.get(server.name, "")
         error = self._errors.get(server.name)
-        return ServerState(server.name, "failed", error) if error else ServerState(server.name, "stopped")
+        if not server.enabled:
+            return ServerState(server.name, "off", log=log)
+        if isinstance(error, SignInNeeded):
+            return ServerState(server.name, "sign_in", str(error), log=log)
+        if any(name == server.name and found.is_open for (name, _), found in self._connections.items()):
+            return ServerState(server.name, "running", log=log)
+        if error is not None:
+            return ServerState(server.name, "failed", str(error), log=log)
+        return ServerState(server.name, "stopped", log=log)
 
     @asynccontextmanager
-    async def _connect(self, server: McpServer, workspace: Path) -> AsyncIterator[Connection]:
-        """The running server for this workspace, started or restarted if need be. Raises ToolFailed."""
+    async def _connect(
+        self, owner: str, server: McpServer, workspace: Path, session_id: str
+    ) -> AsyncIterator[Connection]:
+        """The session with the server for this workspace, opened if need be. Raises ToolFailed."""
         async with AsyncExitStack() as stack:
             try:
-                connection = self._connection(server, workspace)
+                connection = self._connection(owner, server, workspace, session_id)
                 await stack.enter_async_context(connection.use())
             except ToolFailed as error:
-                self._errors[server.name] = str(error)
+                self._errors[server.name] = error
                 raise
             self._errors.pop(server.name, None)
             self._logged.pop(server.name, None)
-            yield connection
+            try:
+                yield connection
+            except SignInNeeded as error:
+                self._errors[server.name] = error
+                raise
 
     def _report(
         self, server: McpServer, cause: str, last_words: str = "", error: Exception | None = None
@@ -179,6 +298,7 @@ class McpServers:
         """Log a failure, once until the server works again or fails for another cause."""
         if error is not None:
             self._failed_at[_config_digest(server)] = self._clock.monotonic()
+        self._logs[server.name] = f"{cause}{last_words}"[-_LOG_CHARS_MAX:]
         if self._logged.get(server.name) == cause:
             return
         self._logged[server.name] = cause
@@ -186,8 +306,8 @@ class McpServers:
         if error is not None:
             _log.debug("how the MCP server %s failed", server.name, exc_info=error)
 
-    def _connection(self, server: McpServer, workspace: Path) -> Connection:
-        key = (server.name, workspace)
+    def _connection(self, owner: str, server: McpServer, workspace: Path, session_id: str) -> Connection:
+        key = (server.name, Path(session_id) if server.is_remote else workspace)
         connection = self._connections.get(key)
         if connection is None or connection.is_ended:
             if self._group is None:
@@ -196,14 +316,41 @@ class McpServers:
                 del self._connections[gone]
             report = partial(self._report, server)
             try:
-                view, door = self._view(server, workspace), self._door(server)
+                link = self._link(server, workspace)
             except ToolFailed as error:
                 report(str(error))
                 raise
-            connection = Connection(server, self._sandbox, view, self._clock, door, report)
+            changed = partial(self._store, owner, server)
+            connection = Connection(server, link, self._clock, report, changed)
             self._connections[key] = connection
             self._group.start_soon(connection.serve, name=f"mcp {server.name}")
         return connection
+
+    def _link(self, server: McpServer, workspace: Path) -> Link:
+        """Raises ToolFailed."""
+        if server.is_remote:
+            return HttpLink(server, partial(self._http_client, server, self._auth(server)))
+        return StdioLink(server, self._sandbox, self._view(server, workspace), self._door(server))
+
+    def _http_client(self, server: McpServer, auth: httpx2.Auth) -> httpx2.AsyncClient:
+        return make_client(self.sign_ins.network_of(server), auth)
+
+    def _auth(self, server: McpServer) -> httpx2.Auth:
+        if not server.bearer:
+            return StoredAuth(server, self.sign_ins)
+        key = self._read_secret(server.bearer)
+        if key is None:
+            raise ToolFailed(
+                f"The MCP server {server.name} needs the key {server.bearer}, which is not stored. Store it "
+                f"with 'everturn keys set {server.bearer}'."
+            )
+        return KeyAuth(key)
+
+    def _read_secret(self, name: str) -> str | None:
+        try:
+            return self._secret(name)
+        except SecretUnreadable as error:
+            raise ToolFailed(f"{error.message} {error.hint}") from error
 
     @asynccontextmanager
     async def _door(self, server: McpServer) -> AsyncIterator[Door | None]:
@@ -227,10 +374,7 @@ class McpServers:
         program = program_of(server)
         read, write = own_folders(server, self._sandbox.home)
         is_project = self._sandbox.is_project(workspace)
-        try:
-            secrets = {name: value for name in server.secrets if (value := self._secret(name)) is not None}
-        except SecretUnreadable as error:
-            raise ToolFailed(f"{error.message} {error.hint}") from error
+        secrets = {name: value for name in server.secrets if (value := self._read_secret(name)) is not None}
         return SandboxView(
             workspace=workspace,
             host_network=server.host_network,
@@ -243,14 +387,14 @@ class McpServers:
             is_brief=is_project and server.write_project,
         )
 
-    async def read_stored(self, owner: str, server: McpServer) -> list[Definition] | None:
+    async def read_stored(self, owner: str, server: McpServer) -> Catalog | None:
         found = await self._records.get(owner, DEFINITIONS, server.name)
         if found is None or found["config"] != _config_digest(server):
             return None
-        return msgspec.convert(found["tools"], list[Definition])
+        return msgspec.convert(found, Catalog)
 
-    async def _store(self, owner: str, server: McpServer, definitions: list[Definition]) -> None:
-        value = {"config": _config_digest(server), "tools": msgspec.to_builtins(definitions)}
+    async def _store(self, owner: str, server: McpServer, catalog: Catalog) -> None:
+        value = {"config": _config_digest(server), **msgspec.to_builtins(catalog)}
         await self._records.put(owner, DEFINITIONS, server.name, value)
 
 
@@ -259,33 +403,47 @@ class McpTool:
 
     def __init__(self, servers: McpServers, server: McpServer, definition: Definition) -> None:
         self._servers = servers
-        self._server = server
+        self.server = server
         self.definition = definition
         self.is_trusted = False
         name = tool_name(server.name, definition.name)
         self.spec = ToolSpec(
             schema=ToolSchema(name, definition.description, definition.parameters),
             timeout_s=server.timeout_s + START_TIMEOUT_S,
+            goes_on=True,
         )
 
-    async def run(self, call: ToolCall, emit: Emit) -> ToolResult:
-        return await self._servers.call(call, self._server, self.definition)
+    async def run(self, call: ToolCall, emit: Emit) -> ToolResult | ToolQuestion | ToolDoubt:
+        return await self._servers.call(call, self.server, self.definition, emit)
+
+    @property
+    def concern(self) -> Concern:
+        """What is asked about; without it being known where the agent runs."""
+        return Concern(
+            f"it calls the MCP server {self.server.name}",
+            key=f"mcp {self.spec.name} {self.definition.digest}",
+            sends=self.server.is_remote or self.server.network or self.server.host_network,
+            is_outside=bool(self.server.write),
+            covers=f"call {self.spec.name} with any arguments",
+        )
 
     def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         words = ", ".join(f"{name}={value}" for name, value in arguments.items())
         label = one_line(f"{self.definition.name} {words}")
         if not self.is_trusted:
             # It changed while the turn ran; the next turn asks about what it says now.
-            return Judgement(label, denied=f"{self._server.name} has changed its description of this tool.")
-        reach = not context.is_sandboxed
-        concern = Concern(
-            f"it calls the MCP server {self._server.name}",
-            key=f"mcp {self.spec.name} {self.definition.digest}",
-            sends=self._server.network or self._server.host_network or reach,
-            is_outside=bool(self._server.write) or reach,
-            covers=f"call {self.spec.name} with any arguments",
+            return Judgement(label, denied=f"{self.server.name} has changed its description of this tool.")
+        reach, concern = not context.is_sandboxed, self.concern
+        concern = msgspec.structs.replace(
+            concern, sends=concern.sends or reach, is_outside=concern.is_outside or reach
         )
         return Judgement(label, concerns=(concern,))
+
+
+def ask_sign_in(server: McpServer, error: SignInNeeded) -> ToolQuestion:
+    """Nothing was done: the call runs once the user has signed in."""
+    text = f"{error} Sign in, and this answer goes on."
+    return ToolQuestion(text, tuple(SignInAnswer), AskTopic.SIGN_IN, server.name)
 
 
 def tool_name(server: str, name: str) -> str:
@@ -297,4 +455,6 @@ def tool_name(server: str, name: str) -> str:
 
 
 def _config_digest(server: McpServer) -> str:
-    return hashlib.sha256(msgspec.json.encode(server, order="deterministic")).hexdigest()
+    """Of what decides what the server is. Which profiles use it does not."""
+    what = msgspec.structs.replace(server, enabled=True, profiles=())
+    return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()

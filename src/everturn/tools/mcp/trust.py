@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from everturn.domain.tool import Untrusted
+from everturn.tools.mcp.catalog import Definition
+from everturn.tools.mcp.http import label_of
 from everturn.tools.mcp.servers import McpServers, McpTool
-from everturn.tools.mcp.wire import Definition
 from everturn.tools.policy.trust import Trust
 from everturn.tools.profiles import McpServer
 
@@ -36,7 +37,8 @@ class McpTrust:
 
     async def list_known(self, owner: str, server: McpServer) -> list[McpTool]:
         """The same from what the server said earlier; starts nothing."""
-        return await self._mark_trusted(owner, server, await self._servers.read_stored(owner, server) or [])
+        known = await self._servers.read_stored(owner, server)
+        return await self._mark_trusted(owner, server, () if known is None else known.tools)
 
     async def _mark_trusted(
         self, owner: str, server: McpServer, definitions: Sequence[Definition]
@@ -61,12 +63,15 @@ class McpTrust:
             await self._trust.decide(owner, _record(tool), tool.definition.digest, use=use)
         return found is not None
 
+    async def decide_tool(self, owner: str, tool: McpTool, *, use: bool) -> None:
+        """Keep the answer about one tool as it is described now."""
+        await self._trust.decide(owner, _record(tool), tool.definition.digest, use=use)
+
+    async def is_declined(self, owner: str, tool: McpTool) -> bool:
+        return await self._trust.is_declined(owner, _record(tool), tool.definition.digest)
+
     async def _without_declined(self, owner: str, tools: Sequence[McpTool]) -> list[McpTool]:
-        return [
-            tool
-            for tool in tools
-            if not await self._trust.is_declined(owner, _record(tool), tool.definition.digest)
-        ]
+        return [tool for tool in tools if not await self.is_declined(owner, tool)]
 
 
 def _record(tool: McpTool) -> str:
@@ -90,6 +95,8 @@ def _question(server: McpServer, tools: Sequence[McpTool]) -> Untrusted:
 
 def _reach(server: McpServer) -> str:
     """Where it can send what the agent gives it, for the question."""
+    if server.is_remote:
+        return f" and receives at {label_of(server.url)} what the agent gives it"
     if server.host_network:
         return " and reaches everything that this machine reaches"
     if not server.network:

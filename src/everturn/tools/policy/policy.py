@@ -75,8 +75,21 @@ class Policy:
                 await self._records.put(call.owner, SESSION, name, {"key": concern.key})
             elif decision == Decision.ALWAYS:
                 await self._records.put(
-                    call.owner, RULE, _digest(concern.key), self._rule(call, concern, judgement)
+                    call.owner,
+                    RULE,
+                    _digest(concern.key),
+                    self._rule(call.name, concern, judgement.label),
                 )
+
+    async def allow_always(self, owner: str, tool: str, concern: Concern) -> None:
+        """The same as "always" for what a user allows in the settings, without a call."""
+        await self._records.put(owner, RULE, _digest(concern.key), self._rule(tool, concern, tool))
+
+    async def disallow(self, owner: str, concern: Concern) -> None:
+        await self._records.delete(owner, RULE, _digest(concern.key))
+
+    async def is_allowed_always(self, owner: str, concern: Concern) -> bool:
+        return await self._records.get(owner, RULE, _digest(concern.key)) is not None
 
     async def allows(self, call: ToolCall, concern: Concern, *, is_sandboxed: bool) -> bool:
         """True if an earlier answer covers this concern of the call."""
@@ -129,9 +142,7 @@ class Policy:
         # The hard rules cannot be applied to what cannot be read: without a sandbox it always asks.
         if is_trusted and (is_sandboxed or not concern.is_opaque):
             return True
-        return (
-            bool(concern.key) and await self._records.get(call.owner, RULE, _digest(concern.key)) is not None
-        )
+        return bool(concern.key) and await self.is_allowed_always(call.owner, concern)
 
     async def _ran_before(self, call: ToolCall, concern: Concern) -> str:
         """For a host that was refused earlier: the call that already ran without it."""
@@ -141,11 +152,11 @@ class Policy:
     async def _has(self, call: ToolCall, key: str) -> bool:
         return await self._records.get(call.owner, SESSION, _name(call.session_id, key)) is not None
 
-    def _rule(self, call: ToolCall, concern: Concern, judgement: Judgement) -> dict[str, str | int]:
+    def _rule(self, tool: str, concern: Concern, label: str) -> dict[str, str | int]:
         return {
             "key": concern.key,
-            "tool": call.name,
-            "label": judgement.label,
+            "tool": tool,
+            "label": label,
             "created_at": self._clock.now_ms(),
             "covers": _covers(concern),
         }

@@ -162,12 +162,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        addresses = await self._addresses(host, port)
-        for address in addresses:
-            if (address, port) not in self._allowed and not is_public(address):
-                raise ToolFailed(
-                    f"{host} is at {address}, which is not a public address; it was not contacted."
-                )
+        addresses = await self.check(host, port)
         error: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
         for address in addresses[:4]:
             try:
@@ -175,6 +170,16 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as failed:
                 error = failed
         raise error or httpcore2.ConnectError(f"{host} has no address")
+
+    async def check(self, host: str, port: int) -> list[str]:
+        """The addresses of the host. Raises ToolFailed if one of them may not be contacted."""
+        addresses = await self._addresses(host, port)
+        for address in addresses:
+            if (address, port) not in self._allowed and not is_public(address):
+                raise ToolFailed(
+                    f"{host} is at {address}, which is not a public address; it was not contacted."
+                )
+        return addresses
 
     # ``Any``: refused whatever it is given.
     async def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore2.AsyncNetworkStream:
@@ -184,7 +189,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         await self._inner.sleep(seconds)
 
     async def _addresses(self, host: str, port: int) -> list[str]:
-        literal = _literal(host)
+        literal = literal_address(host)
         if literal is not None:
             return [literal]
         return await self._resolve(host, port)
@@ -213,7 +218,7 @@ def _failures(url: str, timeout_s: float) -> Iterator[None]:
         raise ToolFailed(f"{url} could not be read: {type(error).__name__} {error}".rstrip()) from error
 
 
-def _literal(host: str) -> str | None:
+def literal_address(host: str) -> str | None:
     """The address that a host names itself, in any spelling that a resolver would take for one."""
     bare = host.strip("[]")
     try:

@@ -10,7 +10,15 @@ import anyio
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.asks import AskTopic, Decision, DoubtAnswer, InstructionsAnswer, LimitAnswer
+from everturn.domain.asks import (
+    DECLINE,
+    AskTopic,
+    Decision,
+    DoubtAnswer,
+    InstructionsAnswer,
+    LimitAnswer,
+    SignInAnswer,
+)
 from everturn.domain.errors import EverturnError, Retry, WrongState
 from everturn.domain.ids import message_id
 from everturn.domain.messages import Message, Outcome, Result, Role, Text
@@ -42,6 +50,7 @@ _CAUTIOUS: dict[AskTopic, str] = {
     AskTopic.REPEAT: LimitAnswer.STOP,
     AskTopic.DOUBT: DoubtAnswer.CHECK,
     AskTopic.INSTRUCTIONS: InstructionsAnswer.NOT_NOW,
+    AskTopic.SIGN_IN: SignInAnswer.SKIP,
 }
 BY = "the API client"
 _NO_ANSWER = "No user can answer here. Choose sensibly yourself and say what you chose."
@@ -309,7 +318,9 @@ def _note(denied: list[str]) -> str:
 def answer_to(question: ev.QuestionAsked) -> str:
     """The answer in place of an absent user: stop at limits, repeat no call whose outcome is unknown, and
     decide nothing about texts from outside."""
-    return _NO_ANSWER if question.topic == AskTopic.QUESTION else _CAUTIOUS[question.topic]
+    if question.topic != AskTopic.QUESTION:
+        return _CAUTIOUS[question.topic]
+    return DECLINE if DECLINE in question.choices else _NO_ANSWER
 
 
 def is_agent(model: str) -> bool:
