@@ -149,6 +149,7 @@ def _tool_services(
         has_sign_in=open_accounts(store, runtime.clock, runtime.ids).is_sign_in_on,
         roots=config.files.root_folders(),
         web_search=config.search,
+        files=store.files,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from pathlib import Path
@@ -61,7 +60,7 @@ TITLE_CHARS_MAX = 80
     "attached",
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False, exists=True, readable=True),
-    help="Attach a text, image or PDF file. Repeatable.",
+    help="Attach a text, document (PDF, Word, Excel …) or image. Repeatable.",
 )
 @click.option(
     "--project",
@@ -106,8 +105,6 @@ def run_(
         raise click.UsageError("--project is for a new session; this one has its workspace already.")
     if is_compaction and session_id is None:
         raise click.UsageError("--compact needs --session: a new session has nothing to summarise.")
-    # Errors in a PDF are reported to the model; on the terminal they would only confuse.
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     text = sys.stdin.read() if text == "-" else text
     if not (text.strip() or attached or is_compaction):
         raise click.UsageError("Please give a question.")

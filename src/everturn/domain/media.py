@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 RAW = "application/octet-stream"
+PDF = "application/pdf"
 SNIFF_BYTES = 512  # how much of a file's beginning decides about its type
 NAME_LENGTH_MAX = 200
 
@@ -38,6 +39,29 @@ _TEXT_BY_SUFFIX = {
     ".js": "text/javascript",
 }
 
+_DOCUMENTS = {
+    ".pdf": "pdf",
+    ".docx": "docx",
+    ".docm": "docx",
+    ".xlsx": "xlsx",
+    ".xlsm": "xlsx",
+    ".pptx": "pptx",
+    ".pptm": "pptx",
+    ".epub": "epub",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".eml": "mail",
+    ".mht": "mail",
+    # Formats that are not read. The program says so, and what to do.
+    ".doc": "old",
+    ".xls": "old",
+    ".ppt": "old",
+    ".msg": "old",
+}
+_ZIPPED = frozenset(("docx", "xlsx", "pptx", "epub"))
+_UNTYPED = ("application/octet-stream", "application/zip")
+
 
 def describe_file(name: str, head: bytes) -> tuple[str, str]:
     """A safe name for a file, and its media type."""
@@ -59,6 +83,19 @@ def sniff_media_type(head: bytes, name: str) -> str:
     if b"\0" in head or not _is_text(head):
         return RAW
     return _TEXT_BY_SUFFIX.get(Path(name).suffix.lower(), "text/plain")
+
+
+def document_kind(name: str, media_type: str) -> str | None:
+    """How a file has to be converted; None if it is not a document (an image, plain text, a program).
+
+    What the first bytes show counts more than the name: a PDF is one whatever it is called, and a text is no
+    document of an office program."""
+    kind = _DOCUMENTS.get(Path(name).suffix.lower())
+    if media_type == PDF or kind == "pdf":
+        return "pdf"
+    if kind in _ZIPPED or kind == "old":
+        return kind if media_type in _UNTYPED or media_type.startswith("application/vnd.") else None
+    return kind if media_type.startswith(("text/", "message/")) or media_type in _UNTYPED else None
 
 
 def safe_name(given: str) -> str:

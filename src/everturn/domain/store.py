@@ -314,6 +314,12 @@ class Files(Protocol):
     ) -> File: ...
 
     async def get(self, owner: str, file_id: str) -> File: ...
+
+    async def list_uploads(self, owner: str, session_id: str, *, limit: int = 200) -> list[File]:
+        """What was attached to the session's messages, newest first; nothing of a session that is not
+        there."""
+        ...
+
     def read(self, file: File, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
         """The file's bytes, in bounded pieces, each verified.
 

@@ -13,6 +13,7 @@ from everturn.domain.asks import AskTopic, Decision
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
+from everturn.domain.store_values import File
 
 
 class Verdict(StrEnum):
@@ -198,6 +199,14 @@ class Toolbox(Protocol):
 
     async def stop_jobs(self, owner: str, session_id: str) -> None:
         """Stop the session's jobs, before it is deleted."""
+        ...
+
+    async def show_document(
+        self, owner: str, session_id: str, file: File, chars_max: int, *, can_search: bool
+    ) -> str:
+        """The text of an attached document for a model: all of it, or its beginning and how to go on; if
+        it cannot be read, why. ``can_search``: the model has the tools for documents. Raises what
+        reading files raises."""
         ...
 
     async def forget(self, owner: str, session_id: str) -> None:

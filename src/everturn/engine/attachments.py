@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
-from typing import IO
-
-import anyio
-import anyio.to_thread
 
 from everturn.domain.errors import FileMissing, Gone, NotFound
+from everturn.domain.media import document_kind
 from everturn.domain.messages import Attachment, Message
 from everturn.domain.model import Abilities
 from everturn.domain.store_values import File
-from everturn.engine.context import PDF, is_text
+from everturn.engine.context import is_text
 from everturn.engine.services import TurnServices
 
 _log = logging.getLogger("everturn.engine")
@@ -24,18 +19,26 @@ _log = logging.getLogger("everturn.engine")
 class Attachments:
     """Reads each file once per turn."""
 
-    def __init__(self, services: TurnServices, owner: str) -> None:
+    def __init__(self, services: TurnServices, owner: str, session_id: str) -> None:
         self._services = services
         self._owner = owner
+        self._session_id = session_id
+        self._can_search = False
         self._read: dict[str, bytes | None] = {}
 
-    async def load(self, history: Sequence[Message], abilities: Abilities) -> dict[str, bytes]:
-        """Contents by file id, newest first until the bound is reached."""
+    async def load(
+        self, history: Sequence[Message], abilities: Abilities, *, can_search: bool
+    ) -> dict[str, bytes]:
+        """Contents by file id, newest first until the bound is reached. ``can_search``: the model has
+        the tools for long documents."""
+        if can_search != self._can_search:  # another model answers than before
+            self._read.clear()
+            self._can_search = can_search
         left = self._services.settings.attachment_bytes_max
         loaded: dict[str, bytes] = {}
         for part in _find_attachments(history):
             is_image = part.media_type.startswith("image/")
-            if not (is_text(part.media_type) or (is_image and abilities.images)):
+            if not (is_text(part.media_type, part.name) or (is_image and abilities.images)):
                 continue
             content = await self._content(part)
             if content is not None and len(content) <= left:
@@ -51,9 +54,7 @@ class Attachments:
     async def _read_file(self, part: Attachment) -> bytes | None:
         """Raises FileUnreadable if it cannot be read now: an answer without the file would be a wrong one."""
         try:
-            return await self._read_from(
-                await self._services.store.files.get(self._owner, part.file_id), part.media_type
-            )
+            return await self._read_from(await self._services.store.files.get(self._owner, part.file_id))
         except (NotFound, Gone):
             return None
         except FileMissing as error:
@@ -62,43 +63,25 @@ class Attachments:
             _log.warning("the attachment %s cannot be read: %s", part.file_id, error.message)
             return None
 
-    async def _read_from(self, file: File, media_type: str) -> bytes | None:
-        text_max = self._services.settings.attachment_text_chars_max
-        if media_type == PDF:
-            with tempfile.TemporaryFile() as copy:  # a PDF is read from its end
-                async for piece in self._services.store.files.read(file):
-                    await anyio.to_thread.run_sync(copy.write, piece)
-                return (await anyio.to_thread.run_sync(pdf_text, copy, text_max)).encode()
-        if not is_text(media_type) and file.size > self._services.settings.attachment_bytes_max:
+    async def _read_from(self, file: File) -> bytes | None:
+        settings = self._services.settings
+        is_words = is_text(file.media_type, file.name)
+        if document_kind(file.name, file.media_type) or (
+            is_words and file.size > settings.attachment_text_chars_max
+        ):
+            text = await self._services.toolbox.show_document(
+                self._owner,
+                self._session_id,
+                file,
+                settings.attachment_text_chars_max,
+                can_search=self._can_search,
+            )
+            return text.encode()
+        if not is_words and file.size > settings.attachment_bytes_max:
             return None
-        end = text_max if is_text(media_type) else None
-        return b"".join([piece async for piece in self._services.store.files.read(file, 0, end)])
+        return b"".join([piece async for piece in self._services.store.files.read(file)])
 
 
 def _find_attachments(history: Sequence[Message]) -> list[Attachment]:
     found = [part for message in history for part in message.parts if type(part) is Attachment]
     return list(reversed(found))
-
-
-def pdf_text(pdf: Path | IO[bytes], chars_max: int) -> str:
-    """The text of a PDF, page by page, up to a bound; if it cannot be read, the reason, for the model."""
-    try:
-        from pypdf import PdfReader
-        from pypdf.errors import PyPdfError
-    except ImportError:
-        return "[The words of this PDF cannot be read here: the extra 'pdf' is not installed.]"
-    pages: list[str] = []
-    left = chars_max
-    try:
-        for page in PdfReader(pdf).pages:
-            words = page.extract_text()[:left]
-            pages.append(words)
-            left -= len(words)
-            if left <= 0:
-                pages.append("[The rest is left out: the document is longer than what is read.]")
-                break
-    except (PyPdfError, ValueError, KeyError, TypeError, RecursionError) as error:
-        # Broken PDFs are common. The model gets the error text and the turn continues.
-        _log.info("a PDF could not be read: %s", error)
-        pages.append(f"[This PDF cannot be read further: {error}]")
-    return "\n\n".join(pages)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from everturn.domain.fold import UNKNOWN_TEXT
+from everturn.domain.media import document_kind
 from everturn.domain.messages import (
     AnyPart,
     Attachment,
@@ -29,7 +30,6 @@ from everturn.domain.messages import (
 from everturn.domain.model import Abilities, ModelRequest, ToolSchema
 from everturn.engine.file_notes import list_saved
 
-PDF = "application/pdf"
 _CHARS_PER_TOKEN = 3.6
 _MESSAGE_TOKENS = 6
 _IMAGE_TOKENS = 1200
@@ -276,22 +276,26 @@ def _show_attachment(part: Attachment, abilities: Abilities, files: Mapping[str,
     content = files.get(part.file_id)
     if part.media_type.startswith("image/") and abilities.images and content is not None:
         return part
-    if content is not None and is_text(part.media_type):
+    if content is not None and is_text(part.media_type, part.name):
         text = content.decode("utf-8", "replace")
         return Text(f"[Attached file {part.name}]\n{_mark(part.name, text)}")
     why = "an image that this model cannot see" if part.media_type.startswith("image/") else part.media_type
     return Text(f"[Attached: {part.name}, {part.size:,} bytes, {why}]")
 
 
-def is_text(media_type: str) -> bool:
-    """True if the model is given the file's text. A PDF's text is extracted first."""
-    return media_type.startswith("text/") or media_type in (
-        PDF,
-        "application/json",
-        "application/xml",
-        "application/toml",
-        "application/x-yaml",
-        "application/javascript",
+def is_text(media_type: str, name: str) -> bool:
+    """True if the model is given the file's text. That of a document is extracted first."""
+    return (
+        media_type.startswith("text/")
+        or media_type
+        in (
+            "application/json",
+            "application/xml",
+            "application/toml",
+            "application/x-yaml",
+            "application/javascript",
+        )
+        or document_kind(name, media_type) is not None
     )
 
 

@@ -57,7 +57,7 @@ class ModelSteps:
         self._agent = agent
         self._history = history
         self._compactor = Compactor(services, spending)
-        self._attachments = Attachments(services, session.owner)
+        self._attachments = Attachments(services, session.owner, session.id)
         self._chain = model_chain(services, session, turn)
         self._parameters = parameters_of(services, session, turn)
         self.scope: anyio.CancelScope | None = None  # of the stream that is open now
@@ -152,10 +152,11 @@ class ModelSteps:
         own = _without_open(folded.messages) if text else folded.messages
         history = [*self._history, *own]
         abilities = model.abilities
-        files = await self._attachments.load(history, abilities)
+        prefix = self._agent.prefix(abilities)
+        can_search = any(tool.name == "search_documents" for tool in prefix.tools)
+        files = await self._attachments.load(history, abilities, can_search=can_search)
         given = self._agent.show_history(self._history, model, files)
         shown = show(history, model=model.name, abilities=abilities, files=files, before=given)
-        prefix = self._agent.prefix(abilities)
         self.input_tokens = estimate_tokens(prefix, shown, text)
         return build_request(
             prefix, shown, files=files, continue_from=text, output_tokens_max=abilities.output_tokens

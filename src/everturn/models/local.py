@@ -83,7 +83,10 @@ CODER_SPEC = LocalSpec(
     # Each tool takes time to read, and of two ways the model takes the wrong one: asked to write and run a
     # file, it ran the code without writing it; asked what a file holds, it searched all files for its name.
     hidden_tools=frozenset(
-        {"apply_patch", "ask_user", "python", "search_files", "search_sessions", "todo", "web_search"}
+        {
+            *("apply_patch", "ask_user", "python", "search_files", "search_sessions", "todo", "web_search"),
+            *("list_documents", "read_document", "search_documents"),
+        }
     ),
     # Optional arguments are hidden: the model fills in every one, with values it takes for defaults.
     tool_briefs={

@@ -12,6 +12,7 @@ import msgspec
 from everturn.domain.asks import Decision
 from everturn.domain.json_types import JsonObject
 from everturn.domain.model import ToolSchema
+from everturn.domain.store_values import File
 from everturn.domain.tool import (
     Emit,
     Instructions,
@@ -146,6 +147,11 @@ class FakeToolbox:
 
     async def stop_jobs(self, owner: str, session_id: str) -> None:
         """It has none."""
+
+    async def show_document(
+        self, owner: str, session_id: str, file: File, chars_max: int, *, can_search: bool
+    ) -> str:
+        return f"[the text of {file.name}]"
 
     async def forget(self, owner: str, session_id: str) -> None:
         self.forgotten.append(session_id)

@@ -6,6 +6,7 @@ TOOL_NAMES = frozenset(
     (
         *("apply_patch", "ask_user", "edit_file", "list_files", "python", "read_file"),
         *("search_files", "search_sessions", "terminal", "todo", "web_fetch", "web_search"),
+        *("list_documents", "read_document", "search_documents"),
         "write_file",
     )
 )

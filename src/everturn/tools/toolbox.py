@@ -14,9 +14,13 @@ import msgspec
 from everturn.domain.asks import Decision
 from everturn.domain.clock import Clock
 from everturn.domain.secrets import Secrets
-from everturn.domain.store import Records, Search
+from everturn.domain.store import Files, Records, Search
+from everturn.domain.store_values import File
 from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
 from everturn.tools.delegate_tools import Delegates, delegate_tools
+from everturn.tools.document_tools import DocumentShelf, document_tools
+from everturn.tools.documents.converter import Converter
+from everturn.tools.documents.documents import Documents, show
 from everturn.tools.folders import Folders
 from everturn.tools.mcp.profile_servers import ProfileServers, ServerTool
 from everturn.tools.mcp.resources import ResourceTool
@@ -56,6 +60,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     which ``host_network`` is refused? ``roots``: the folders in which projects may lie; none: anywhere.
     ``jobs``: runs commands in the background; None: none can. ``delegates``: the same for tasks.
     ``web_search``: who searches the web; by default nobody. ``secrets``: keeps sign-ins at MCP servers.
+    ``files``: the attached ones; None: documents are not read.
     """
 
     records: Records
@@ -68,6 +73,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     delegates: Delegates | None = None
     web_search: SearchSettings = SearchSettings(provider="off")
     secrets: Secrets | None = None
+    files: Files | None = None
 
 
 class EverturnToolbox:
@@ -98,6 +104,8 @@ class EverturnToolbox:
         self._stack = AsyncExitStack()
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
+        converter = Converter(self._sandbox, clock)
+        self._documents = None if services.files is None else Documents(converter, services.files, records)
         sign_ins = SignIns(services.secrets, fetcher.network, clock)
         servers = McpServers(self._sandbox, self._gate, records, clock, services.secret, sign_ins)
         book = ServerBook(profiles.servers, records)
@@ -106,6 +114,7 @@ class EverturnToolbox:
             (
                 *plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of, services.jobs),
                 *self._delegate_tools(services.delegates),
+                *(document_tools(DocumentShelf(self._documents, converter)) if self._documents else ()),
                 WebSearch(SearchProviders(services.web_search, fetcher, services.secret, self._gate.tunnel)),
             ),
             gated_tools(self._sandbox, clock, self._context_of, self._door, services.jobs),
@@ -211,11 +220,21 @@ class EverturnToolbox:
         A project's folder is the user's and stays. Forgetting twice is harmless.
         """
         await self.policy.forget_session(owner, session_id)
+        if self._documents is not None:
+            await self._documents.forget(owner, session_id)
         await anyio.to_thread.run_sync(self._workspaces.delete, session_id)
 
     async def release(self, turn_id: str) -> None:
         """End what the calls of a turn that has ended left waiting for the user."""
         self.mcp.servers.release(turn_id)
+
+    async def show_document(
+        self, owner: str, session_id: str, file: File, chars_max: int, *, can_search: bool
+    ) -> str:
+        if self._documents is None:
+            return f"[{file.name} is not read here.]"
+        found = await self._documents.read(owner, session_id, file)
+        return show(found, file, chars_max, can_search=can_search)
 
     async def servers(self, owner: str) -> list[ServerState]:
         """The MCP servers, for GET /api/mcp; starts none."""

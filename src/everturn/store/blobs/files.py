@@ -13,7 +13,13 @@ from everturn.domain.words import read_word
 from everturn.store.blobs.blobs import StoredBlobs
 from everturn.store.blobs.collector import GRACE_MS, WAIT_MS
 from everturn.store.scripts.common import lock_session
-from everturn.store.scripts.queries.files import FILE, FILES_HASHES, FILES_UNUSED, FileColumns
+from everturn.store.scripts.queries.files import (
+    FILE,
+    FILES_HASHES,
+    FILES_OF_SESSION,
+    FILES_UNUSED,
+    FileColumns,
+)
 from everturn.store.scripts.script import Database, Script, Tx, q
 
 NAME_CHARS_MAX = 255
@@ -56,6 +62,9 @@ class Files:
 
     async def get(self, owner: str, file_id: str) -> File:
         return await self._db.read(_get, owner, file_id)
+
+    async def list_uploads(self, owner: str, session_id: str, *, limit: int = 200) -> list[File]:
+        return await self._db.read(_list_uploads, owner, session_id, limit)
 
     async def read(self, file: File, start: int = 0, end: int | None = None) -> AsyncGenerator[bytes, None]:
         what = f"The file {file.name[:100]!r} ({file.id})"
@@ -124,6 +133,11 @@ def _get(tx: Tx, owner: str, file_id: str) -> Script[File]:
     if row is None:
         raise NotFound("file", file_id)
     return _file(row)
+
+
+def _list_uploads(tx: Tx, owner: str, session_id: str, limit: int) -> Script[list[File]]:
+    rows = yield from FILES_OF_SESSION.all(session_id, owner, FileKind.UPLOAD.value, limit)
+    return [_file(row) for row in rows]
 
 
 def _has_unused(tx: Tx, before: int) -> Script[bool]:

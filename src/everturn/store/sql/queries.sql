@@ -644,6 +644,11 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 SELECT f.id, f.owner, f.name, f.media_type, f.size, f.sha256, f.created_at, f.kind FROM files f
 WHERE f.id = $1 AND f.owner = $2
 
+-- name: files_of_session
+SELECT f.id, f.owner, f.name, f.media_type, f.size, f.sha256, f.created_at, f.kind
+FROM sessions s JOIN file_uses u ON u.session_no = s.session_no JOIN files f ON f.id = u.file_id
+WHERE s.id = $1 AND s.owner = $2 AND f.owner = s.owner AND f.kind = $3 ORDER BY f.id DESC LIMIT $4
+
 -- name: file_use
 INSERT INTO file_uses (file_id, session_no) VALUES ($1, $2) ON CONFLICT (file_id, session_no) DO NOTHING
 

@@ -116,6 +116,7 @@ class FilePlace(Columns, frozen=True):
 
 
 FILE: Select[[str, str], FileColumns] = Select("file_get", FileColumns)
+FILES_OF_SESSION: Select[[str, str, str, int], FileColumns] = Select("files_of_session", FileColumns)
 FILES_UNUSED: SelectValue[[int, int], str] = SelectValue("files_unused")
 FILES_ALL: Select[[], FilePlace] = Select("files_all", FilePlace)
 FILES_HASHES: SelectValue[[str, int], str] = SelectValue("files_hashes")
