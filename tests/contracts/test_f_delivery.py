@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 
+from everturn.delivery.replies import Replies
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import (
     AccountLease,
@@ -23,15 +25,16 @@ from everturn.domain.delivery import (
 from everturn.domain.errors import OutcomeUnknown, PlatformBusy, PlatformRefused
 from everturn.domain.messages import Attachment, Text
 from everturn.domain.platform import Deliver, FindSeen
+from everturn.domain.probe import Moment
 from everturn.domain.store_values import Submission
 from everturn.store import Store
-from everturn.testing import Say
+from everturn.testing import HoldingProbe, Say
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.models import Wait
 from everturn.testing.platform import RICH, FakePlatform
 from tests.conftest import OpenAnother
-from tests.delivering import claim_parts, lease_of, receive, send_to
-from tests.serving import FAST, answering, arrived, service_of, serving
+from tests.delivering import arrive, claim_parts, due, lease_of, receive, reply, send_to
+from tests.serving import FAST, answering, arrived, context_of, service_of, serving
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -434,3 +437,21 @@ async def test_f07_an_error_of_the_platform_while_receiving_stops_neither_sendin
         assert service.last_error == "the platform is down"
     logged = [record for record in caplog.records if "receiving" in record.getMessage()]
     assert [bool(record.exc_info) for record in logged] == traces, "that of a bug, once"
+
+
+async def test_f07_a_reply_to_one_chat_is_recorded_beside_that_to_another(store: Store) -> None:
+    for chat in ("one", "two"):
+        await reply(store, await arrive(store, f"to {chat}", chat=chat), "here")
+    probe = HoldingProbe()
+    probe.hold(Moment.REPLY_RECORDED)
+    async with open_harness(store, clock=SystemClock()) as harness:
+        context = context_of(harness, FakePlatform())
+        services = msgspec.structs.replace(context.services, probe=probe)
+        replies = Replies(msgspec.structs.replace(context, services=services))
+        async with anyio.create_task_group() as group:
+            group.start_soon(replies.record_due)
+            await probe.reached(Moment.REPLY_RECORDED)
+            with anyio.fail_after(60):
+                while await due(store):
+                    await anyio.lowlevel.checkpoint()
+            probe.release(Moment.REPLY_RECORDED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import anyio
 import msgspec
 
 from everturn.delivery.bell import Bell, run_when_rung
@@ -11,7 +12,7 @@ from everturn.delivery.context import AccountContext
 from everturn.delivery.made_files import FileParts
 from everturn.delivery.parts import render_parts
 from everturn.domain.delivery import AskedElsewhere, NewPart, ReplyDue
-from everturn.domain.errors import Refused
+from everturn.domain.errors import Refused, Retry
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
 
@@ -35,20 +36,40 @@ class Replies:
         await run_when_rung(self.bell, self.record_due, poll_s=poll_s, account=self._account)
 
     async def record_due(self) -> int:
-        """Record the replies that are due; return how many were recorded now."""
-        count = 0
+        """Record the replies that are due; return how many were recorded now. Those of different chats are
+        recorded at once, so that they share a commit."""
+        by_chat: dict[str, list[ReplyDue]] = {}
         for due in await self._outbox.replies_due(self._account, limit=_BATCH_MAX):
-            age_max_ms = self._context.age_max_ms
+            by_chat.setdefault(due.chat.id, []).append(due)
+        recorded: list[str] = []
+        failures: list[Retry] = []
+        async with anyio.create_task_group() as group:
+            for chat_id, dues in by_chat.items():
+                group.start_soon(self._record_chat, dues, recorded, failures, name=f"replies to {chat_id}")
+        if failures:
+            raise failures[0]
+        return len(recorded)
+
+    async def _record_chat(self, dues: list[ReplyDue], recorded: list[str], failures: list[Retry]) -> None:
+        """Record these replies to one chat in their order, until the store is away."""
+        for due in dues:
             try:
-                parts = [*await self._answer_parts(due), *await self._files.parts(due)]
-                parts = self._replace_live(due, parts)
-                count += await self._outbox.record_reply(due, parts, age_max_ms=age_max_ms)
-                await self._context.services.probe.reach(Moment.REPLY_RECORDED, due.turn_id)
+                if await self._record(due):
+                    recorded.append(due.turn_id)
+                    self._context.outgoing.ring()
+            except Retry as error:
+                failures.append(error)
+                return
             except Refused as error:  # its session was purged meanwhile
                 _log.info("account %s: no reply to %s: %s", self._account, due.turn_id, error)
-        if count:
-            self._context.outgoing.ring()
-        return count
+
+    async def _record(self, due: ReplyDue) -> bool:
+        parts = [*await self._answer_parts(due), *await self._files.parts(due)]
+        parts = self._replace_live(due, parts)
+        age_max_ms = self._context.age_max_ms
+        is_new = await self._outbox.record_reply(due, parts, age_max_ms=age_max_ms)
+        await self._context.services.probe.reach(Moment.REPLY_RECORDED, due.turn_id)
+        return is_new
 
     async def _answer_parts(self, due: ReplyDue) -> list[NewPart]:
         """The answer as messages. Where it would be many, its beginning and then all of it as a file."""
