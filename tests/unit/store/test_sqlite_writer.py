@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -26,6 +29,7 @@ from everturn.domain.store_values import Request
 from everturn.store import Store, open_store, sql
 from everturn.store.scripts.script import Query, Script, Tx
 from everturn.store.sqlite import SqliteDatabase, database
+from everturn.store.sqlite.write_queue import URGENT_WORK_MIN_S
 from everturn.testing import FakeClock, HoldingProbe
 from tests.acting import ME, append, new_session, positions, say, start
 from tests.conftest import OpenAnother
@@ -119,6 +123,57 @@ async def test_in_one_commit_a_script_that_meets_a_fault_fails_alone(
     assert await store.records.get(ME, "settings", f"of {session.id}") is None
     assert (await say(store, session.id, "and on")).turn.text == "and on"
     assert await store.upkeep.check() == []
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite"])
+async def test_an_urgent_write_goes_first_and_its_transaction_ends_early(
+    store: Store, probe: HoldingProbe
+) -> None:
+    sqlite = cast("SqliteDatabase", store.database)
+    ran: list[tuple[str, int]] = []  # and how many transactions were committed before
+
+    def script(tx: Tx, name: str, lasts_s: float = 0.0) -> Script[None]:
+        ran.append((name, sqlite.writer.batches - before))
+        until_s = time.perf_counter() + lasts_s
+        while time.perf_counter() < until_s:
+            pass  # works
+        yield Query("record_put", (ME, "settings", name, b"1", 1))
+
+    async with anyio.create_task_group() as group:
+        probe.hold(Moment.BATCH_WRITTEN)
+        group.start_soon(sqlite.write, script, "held")
+        before = sqlite.writer.batches
+        await probe.reached(Moment.BATCH_WRITTEN)
+        for name in ("long", "next", "last"):
+            group.start_soon(sqlite.write, script, name, 10 * URGENT_WORK_MIN_S if name == "long" else 0.0)
+        group.start_soon(sqlite.write_urgent, script, "urgent")
+        await until("all wait", lambda: sqlite.writer.waiting == 4)
+        probe.release(Moment.BATCH_WRITTEN)
+    assert ran == [("held", 0), ("urgent", 1), ("long", 1), ("next", 2), ("last", 2)]
+
+
+@pytest.mark.parametrize("store_kind", ["sqlite"])
+async def test_an_urgent_write_joins_the_transaction_that_is_open(store: Store) -> None:
+    sqlite = cast("SqliteDatabase", store.database)
+    is_open, urgent_waits = threading.Event(), threading.Event()
+    before = sqlite.writer.batches
+
+    def first(tx: Tx) -> Script[None]:
+        is_open.set()
+        assert urgent_waits.wait(60)
+        yield Query("record_put", (ME, "settings", "first", b"1", 1))
+
+    def urgent(tx: Tx) -> Script[int]:
+        yield Query("record_put", (ME, "settings", "urgent", b"1", 1))
+        return sqlite.writer.batches - before
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(sqlite.write, first)
+        await anyio.to_thread.run_sync(is_open.wait, 60)
+        stored = asyncio.ensure_future(sqlite.write_urgent(urgent))
+        await until("it waits", lambda: sqlite.writer.waiting == 1)
+        urgent_waits.set()
+        assert await stored == 0
 
 
 class Looks:

@@ -41,7 +41,7 @@ class Inbox:
         self._text_bytes_max = text_bytes_max
 
     async def receive(self, owner: str, update: Update, *, profile: str) -> Received:
-        return await self._db.write(_receive, owner, update, profile)
+        return await self._db.write_urgent(_receive, owner, update, profile)
 
     async def list_waiting(self, account: str, *, limit: int) -> list[Received]:
         return await self._db.read(_list_waiting, account, limit)

@@ -150,6 +150,12 @@ class PostgresDatabase:
         write = self._write(lambda tx: script(tx, *args, **kwargs))
         return await self._run_to_end(self._report_outcome(write), "everturn-write")
 
+    async def write_urgent(
+        self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same as ``write``: transactions run beside each other."""
+        return await self.write(script, *args, **kwargs)
+
     async def _report_outcome(self, write: Coroutine[None, None, T]) -> T:
         """Await the write, and report whether it was stored."""
         try:

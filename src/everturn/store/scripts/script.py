@@ -203,6 +203,13 @@ class Database(Protocol):
         """Run ``script(tx, *args)`` as one transaction; on return it is durable and published."""
         ...
 
+    async def write_urgent(
+        self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Like ``write``, for a caller outside that is not to wait for the work of turns. It can overtake
+        writes that were asked for earlier."""
+        ...
+
     async def read(
         self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:

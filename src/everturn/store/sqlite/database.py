@@ -17,7 +17,8 @@ from everturn.store import sql
 from everturn.store.context import StoreContext
 from everturn.store.scripts.script import Append, Script, Tx
 from everturn.store.sqlite.connection import explain_error, open_connection, prepare
-from everturn.store.sqlite.writer import CHECKPOINT_PAGES, AppendItem, ScriptItem, ScriptRunner, Writer
+from everturn.store.sqlite.write_queue import AppendItem, ScriptItem
+from everturn.store.sqlite.writer import CHECKPOINT_PAGES, ScriptRunner, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,8 +83,16 @@ class SqliteDatabase:
     async def write(
         self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
+        return await self._submit(lambda tx: script(tx, *args, **kwargs), is_urgent=False)
+
+    async def write_urgent(
+        self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._submit(lambda tx: script(tx, *args, **kwargs), is_urgent=True)
+
+    async def _submit(self, start: Callable[[Tx], Script[T]], *, is_urgent: bool) -> T:
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        item = ScriptItem(future, lambda tx: script(tx, *args, **kwargs))
+        item = ScriptItem(future, start, is_urgent=is_urgent)
         self.writer.submit(item)
         result = await future
         for moment, subject in item.tx.moments if item.tx else ():

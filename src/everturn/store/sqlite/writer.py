@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 from zlib import crc32
 
 import apsw
@@ -32,8 +31,9 @@ from everturn.domain.probe import Moment
 from everturn.store.context import StoreContext
 from everturn.store.journal.appends import EventRun, FactsCache, TurnFacts, TurnNow, plan
 from everturn.store.scripts.schema_range import refuse_newer
-from everturn.store.scripts.script import Append, IndexBroken, Query, Rows, Script, StoredEvents, Tx, Value
+from everturn.store.scripts.script import IndexBroken, Query, Rows, Script, StoredEvents, Tx, Value
 from everturn.store.sqlite.connection import BUSY_TIMEOUT_MS, SCHEMA, explain_error
+from everturn.store.sqlite.write_queue import AnyItem, AppendItem, Batch, ScriptItem, WriteQueue
 
 _log = logging.getLogger("everturn.store")
 
@@ -42,45 +42,10 @@ Ts = TypeVarTuple("Ts")
 
 OTHERS_POLL_S = 0.05  # how soon another process's commit is noticed
 TRY_AGAIN_S = 1.0  # how often a store that refused a write is asked whether it takes one again
-BATCH_ITEMS_MAX = 4_000
 CHECKPOINT_PAGES = 4_000
 LOG_READERS_WAIT_MS = 20  # how long emptying the log may wait for readers; a backup reads for longer
 EMPTY_AGAIN_S = 1.0  # between attempts to empty a log that holds deleted data
 FACTS_MAX = 20_000
-
-
-class WriteItem(Generic[T]):
-    """One caller's write. Its result or its error reaches the caller through ``future``."""
-
-    __slots__ = ("error", "future", "result", "tx")
-    result: T
-
-    def __init__(self, future: asyncio.Future[T]) -> None:
-        self.future = future
-        self.tx: Tx | None = None
-        self.error: BaseException | None = None
-
-
-class ScriptItem(WriteItem[T]):
-    __slots__ = ("start",)
-
-    def __init__(self, future: asyncio.Future[T], start: Callable[[Tx], Script[T]]) -> None:
-        super().__init__(future)
-        self.start = start
-
-
-class AppendItem(WriteItem[int]):
-    """Events for the journal."""
-
-    __slots__ = ("append",)
-    error: EverturnError | None
-
-    def __init__(self, future: asyncio.Future[int], append: Append) -> None:
-        super().__init__(future)
-        self.append = append
-
-
-AnyItem = ScriptItem[Any] | AppendItem  # Any: the queue holds scripts with every kind of result
 
 
 class ScriptRunner:
@@ -158,10 +123,9 @@ class Writer:
         self._probe = context.probe
         self._hub = context.hub
         self._loop = asyncio.get_running_loop()
-        self._items: queue.SimpleQueue[AnyItem | None] = (
-            queue.SimpleQueue()
-        )  # None: stop after what came before
+        self._items = WriteQueue()
         self._is_stopping = False
+        self._commit_s = 0.0  # of the last commit
         self._is_log_long = False
         self._forgets = False  # the log holds pages of what was deleted
         self._emptied_at = float("-inf")
@@ -209,43 +173,28 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        return self._items.qsize()
+        return len(self._items)
 
     # --- the thread ----------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        goes_on = True
-        while goes_on:
-            batch, goes_on = self._take()
-            if batch:
-                self._write(batch)
+        while not self._items.is_over or len(self._items):
+            self._items.wait(OTHERS_POLL_S)
+            if len(self._items):
+                self._write(Batch(self._items, self._commit_s))
             if self._is_log_due() and self._broken is None:
                 self._empty_log()
-            if goes_on and time.monotonic() - self._looked_at >= OTHERS_POLL_S:
+            if self._items.is_over:
+                continue
+            if time.monotonic() - self._looked_at >= OTHERS_POLL_S:
                 self._look_for_others()
-            if goes_on and self._has_trouble and self._broken is None:
+            if self._has_trouble and self._broken is None:
                 self._try_again()
         self._connection.close()
 
-    def _take(self) -> tuple[list[AnyItem], bool]:
-        """All waiting items (none after a quiet interval), and whether to continue afterwards."""
-        try:
-            item = self._items.get(timeout=OTHERS_POLL_S)
-        except queue.Empty:
-            return [], True
-        batch: list[AnyItem] = []
-        waiting = min(self._items.qsize(), BATCH_ITEMS_MAX)
-        while item is not None:
-            batch.append(item)
-            if not waiting:
-                return batch, True
-            waiting -= 1
-            item = self._items.get()
-        return batch, False
-
-    def _write(self, batch: list[AnyItem]) -> None:
+    def _write(self, batch: Batch) -> None:
         if self._broken is not None:
-            self._fail(batch, self._broken)
+            self._fail(batch.take_all(), self._broken)
             return
         started = time.perf_counter()
         try:
@@ -253,19 +202,20 @@ class Writer:
         except Exception as error:
             # The thread lives on, whatever it was: a caller must never wait for a writer that has gone.
             trouble = self._explain_error(error)
+            items = batch.take_all()
             if isinstance(trouble, StoreFault):
-                self._isolate(batch, trouble)
+                self._isolate(items, trouble)
             else:
-                self._give_up(batch, trouble)
+                self._give_up(items, trouble)
             return
         self.commit_seconds.append(time.perf_counter() - started)
         self.batches += 1
-        self.items_done += len(batch)
+        self.items_done += len(batch.items)
         self._probe.pass_by(Moment.BATCH_COMMITTED)
         self._end_trouble()
-        self._wake(batch, stored)
+        self._wake(batch.items, stored)
 
-    def _transact(self, batch: list[AnyItem]) -> list[StoredEvents]:
+    def _transact(self, batch: Batch) -> list[StoredEvents]:
         self._refuse_moved_file()
         cursor = self._connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
@@ -288,7 +238,9 @@ class Writer:
         if run:
             self._appends.write(run, now, stored)
         self._probe.pass_by(Moment.BATCH_WRITTEN)
+        started = time.perf_counter()
         cursor.execute("COMMIT")  # guard: a02
+        self._commit_s = time.perf_counter() - started
         return stored
 
     def _isolate(self, batch: list[AnyItem], fault: StoreFault) -> None:
@@ -303,7 +255,9 @@ class Writer:
         else:
             for item in batch:
                 item.error = item.tx = None
-                self._write([item])
+                alone = WriteQueue()
+                alone.put(item)
+                self._write(Batch(alone, 0.0))
 
     def _explain_error(self, error: Exception) -> EverturnError:
         if isinstance(error, EverturnError):
