@@ -38,7 +38,7 @@ from everturn.tools.delegate_tools import delegate_tools
 from everturn.tools.policy.judgement import CallContext
 from everturn.tools.profiles import built_in
 from everturn.tools.terminal.process import Command
-from everturn.tools.terminal.runner import CommandRunner
+from everturn.tools.terminal.runner import CommandRunner, Surroundings
 
 CHILD = "scripted:child"
 TRUE = ("/bin/sh", "-c", "true")
@@ -134,7 +134,7 @@ async def starting_jobs(store: Store, home: Path, report: Report, times: int) ->
     )
     jobs = Jobs(services, JobSettings(per_session_max=1000))
     context = CallContext(workspace, home, is_sandboxed=True, has_network=False)
-    runner = CommandRunner(sandbox, clock, lambda call: context)
+    runner = CommandRunner(sandbox, clock, Surroundings(lambda call: context))
     commands, starts = [], []
     async with jobs.serve("wrk_one", lambda: None):
         for number in range(times):
@@ -152,7 +152,7 @@ async def starting_jobs(store: Store, home: Path, report: Report, times: int) ->
             await runner.run(call, ignore, Command(TRUE, 60), 10_000)
             commands.append(time.perf_counter() - started)
             started = time.perf_counter()
-            job = await jobs.start(runner.in_background(call, "true", TRUE, WhenEnded.RECORD))
+            job = await jobs.start(await runner.in_background(call, "true", TRUE, WhenEnded.RECORD))
             starts.append(time.perf_counter() - started)
             await jobs.wait(OWNER, job.id, seconds=60)
     sandbox.close()

@@ -27,6 +27,7 @@ from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.weights import make_shelf
 from everturn.schedules import ScheduleBook, ScheduleCommand, ScheduleRunner, SchedulesTool
+from everturn.skills import BuiltSkills, build_skills
 from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
 from everturn.tools import EverturnToolbox, Sandbox, ToolServices
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
@@ -50,6 +51,7 @@ class App(msgspec.Struct, frozen=True):
     clock: Clock
     secrets: Secrets
     environ: Mapping[str, str]
+    skills: BuiltSkills
 
 
 @asynccontextmanager
@@ -93,13 +95,21 @@ async def open_app(
         await import_notes(memory, config.home, ids)
         sandbox = Sandbox(config.home)
         jobs = _make_jobs(config, store, sandbox, runtime)
+        skills = build_skills(
+            store,
+            config.home,
+            runtime,
+            owner=LOCAL_OWNER,
+            names_of=lambda profile: config.profiles.get(profile).skills,
+        )
         delegates = Delegates(store, clock, config.delegates)
         tool_services = msgspec.structs.replace(
             _tool_services(config, store, keys, runtime, secrets),
             jobs=jobs if config.jobs.per_session_max else None,
             delegates=delegates if config.delegates.depth_max else None,
+            skill_folders=skills.turns,
         )
-        extra = [*tools, *_own_tools(config, store, clock, memory)]
+        extra = [*tools, *_own_tools(config, store, clock, memory), skills.tool]
         toolbox = await stack.enter_async_context(
             EverturnToolbox(config.home, tool_services, config.profiles, sandbox=sandbox, extra=extra)
         )
@@ -114,6 +124,7 @@ async def open_app(
                     recorder,
                     config.budget.guest_budgets(),
                     delegates,
+                    skills.turns,
                 ),
                 runtime,
                 engine_settings(config),
@@ -121,7 +132,19 @@ async def open_app(
         )
         await stack.enter_async_context(jobs.serve(engine.worker, engine.nudge))
         yield App(
-            config, store, models, keys, toolbox, engine, memory, recorder, jobs, clock, secrets, environ
+            config,
+            store,
+            models,
+            keys,
+            toolbox,
+            engine,
+            memory,
+            recorder,
+            jobs,
+            clock,
+            secrets,
+            environ,
+            skills,
         )
 
 
@@ -225,6 +248,7 @@ def open_web(app: App, gateway: Gateway | None = None, notifications: Notificati
         notifications=notifications,
         timezone=app.config.budget.timezone,
         jobs=app.jobs,
+        skills=app.skills,
     )
     return build_web(
         services,

@@ -29,7 +29,7 @@ from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
 from everturn.store import StoreSettings, parse_address
-from everturn.tools.names import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, SCHEDULES_TOOL, TOOL_NAMES
+from everturn.tools.names import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, SCHEDULES_TOOL, SKILL_TOOL, TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.tools.web.settings import SearchSettings
 from everturn.web.settings import WebSettings
@@ -330,7 +330,7 @@ class _Reader:
                     if key not in kind.__struct_fields__:
                         hint = f"Possible: {', '.join(known)}."
                         raise self._wrong((section, name, key), "is not a known key", hint)
-        names = TOOL_NAMES | JOB_TOOL_NAMES | DELEGATE_TOOL_NAMES | {MEMORY_TOOL, SCHEDULES_TOOL}
+        names = TOOL_NAMES | JOB_TOOL_NAMES | DELEGATE_TOOL_NAMES | {MEMORY_TOOL, SCHEDULES_TOOL, SKILL_TOOL}
         return parse_profiles(self.text, FILE, names)
 
     def check_storage(self, address: str | None) -> None:

@@ -21,6 +21,7 @@ ROOMS = """
 domain
 store models tools
 memory workspace
+skills
 engine
 delivery
 jobs schedules importers

@@ -35,7 +35,9 @@ DELIVERING = {Moment.INBOX_RECEIVED, Moment.REPLY_RECORDED, Moment.PART_CLAIMED,
 SCHEDULING = {Moment.OCCURRENCE_WRITTEN, Moment.OCCURRENCE_COMMITTED}
 # Only a background command passes them: these deaths are in test_job_kill.py.
 JOBS = {Moment.JOB_ADDED, Moment.JOB_STARTED, Moment.JOB_KEPT, Moment.JOB_ENDED}
-ELSEWHERE = SPOOLED | ARRIVING | DELIVERING | SCHEDULING | JOBS
+# Only a person who makes or trusts a skill passes it; killed in test_skill_kill.
+SKILLS = {Moment.SKILL_STORED}
+ELSEWHERE = SPOOLED | ARRIVING | DELIVERING | SCHEDULING | JOBS | SKILLS
 
 
 def live_and_die(part: str, url: str, folder: Path, notes: Path, moment: Moment | None, nth: int) -> int:

@@ -104,6 +104,15 @@ class SavedFiles(Part, frozen=True, tag="saved_files"):
     total: int
 
 
+class UsedSkill(Part, frozen=True, tag="skill"):
+    """A skill that the user named with a slash, as the model reads it. A message with this part alone
+    follows the user's words, and the model is given both as one."""
+
+    name: str
+    digest: str  # of the version
+    text: str
+
+
 class NewerPart(dict[str, Json]):
     """A part that only a newer version can read, as it is stored (G04).
 
@@ -112,7 +121,7 @@ class NewerPart(dict[str, Json]):
     """
 
 
-AnyPart = Text | Reasoning | Call | Result | Attachment | Summary | SavedFiles
+AnyPart = Text | Reasoning | Call | Result | Attachment | Summary | SavedFiles | UsedSkill
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -66,6 +66,7 @@ class Moment(StrEnum):
     JOB_ADDED = "job.added"  # a job is a row, its command was not started
     JOB_STARTED = "job.started"  # its command runs, its tool call has no result
     JOB_KEPT = "job.kept"  # its output is stored, its end is not
+    SKILL_STORED = "skill.stored"  # the bytes of a skill are stored, the record that names them is not
     JOB_ENDED = "job.ended"  # its end is in the session, its files are still there
 
 

@@ -6,7 +6,7 @@ nothing. Every read names its owner. Times are milliseconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -380,6 +380,10 @@ class Records(Protocol):
     async def get(self, owner: str, kind: str, name: str) -> Json | None: ...
 
     async def list(self, owner: str, kind: str) -> JsonObject: ...
+
+    def of_kind(self, kind: str) -> AsyncIterator[Sequence[Json]]:
+        """The values of all owners, in batches."""
+        ...
 
     async def delete(self, owner: str, kind: str, name: str) -> bool: ...
 

@@ -22,6 +22,7 @@ from everturn.domain.turns import Completed, Turn, Usage
 from everturn.engine.agent_cache import AgentCache, CacheEntry, VersionSpan
 from everturn.engine.context import Prefix, Shown, estimate_tokens, show
 from everturn.engine.services import TurnServices
+from everturn.engine.turn_skills import with_skills
 from everturn.memory import Memory
 
 _WEB = "agent:main:web"  # the session key of sessions without one
@@ -184,6 +185,7 @@ class Agents:
         told = await instructions_of(services, session)
         if told.is_trusted:
             system = f"{system}\n\nInstructions of this workspace (AGENTS.md):\n{told.text}"
+        tools, system = await with_skills(services, session, profile, tools, system)
         # A delegate is told what it needs, and owes nothing.
         memory = None if session.private or session.is_delegate else services.memory
         is_new = self._cache.peek(key_of(session, profile)) is None

@@ -26,6 +26,7 @@ from everturn.domain.messages import (
     Source,
     Summary,
     Text,
+    UsedSkill,
 )
 from everturn.domain.model import Abilities, ModelRequest, ToolSchema
 from everturn.engine.file_notes import list_saved
@@ -87,7 +88,7 @@ def show(
         shaped = _shape(message, model, abilities, files or {})
         if shaped is not None:
             tokens += tokens_of(shaped)
-            if shaped is not message and messages and _is_about_files(message):
+            if shaped is not message and messages and _is_note(message):
                 messages[-1] = _put_before(shaped, messages[-1])
             else:
                 messages.append(shaped)
@@ -96,8 +97,8 @@ def show(
     return Shown(model, abilities, len(history), last, has_files, tuple(messages), tokens)
 
 
-def _is_about_files(message: Message) -> bool:
-    return type(message.parts[0]) is SavedFiles
+def _is_note(message: Message) -> bool:
+    return type(message.parts[0]) in (SavedFiles, UsedSkill)
 
 
 def _put_before(note: Message, said: Message) -> Message:
@@ -240,6 +241,9 @@ def _shape_part(
         case SavedFiles():
             listed = _mark("workspace", list_saved(part))
             return (Text(f"[Files that the user saved or changed since the last turn]\n{listed}"),)
+        case UsedSkill():
+            begin = f"[The user asks you to use the skill {part.name}, version {part.digest[:12]}]"
+            return (Text(f"{begin}\n{part.text}\n[End of the skill {part.name}]"),)
         case NewerPart():
             return ()
         case _:

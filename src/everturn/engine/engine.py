@@ -92,6 +92,7 @@ class Engine:
             parts.memory,
             recorder,
             self.restorer,
+            parts.skills,
         )
         self.moves = Moves(store, self.restorer)
         self._memory_tasks = MemoryTasks(parts.memory, clock, settings)

@@ -50,6 +50,7 @@ from everturn.engine.services import TurnServices
 from everturn.engine.spending import Spending, ask_about
 from everturn.engine.step import ModelSteps
 from everturn.engine.turn_log import TurnLog
+from everturn.engine.turn_skills import add_named_skill
 from everturn.engine.turn_workspace import TurnWorkspace
 
 
@@ -141,6 +142,7 @@ class TurnLoop:
         steps = ModelSteps(self._services, self._log, self._claim, agent, self._history, self.spending)
         if self._services.recorder is not None:
             await tell_saved(self._services.store, self._log, self._claim)
+        await add_named_skill(self._services, self._log, self._claim)
         tainted = is_tainted(self._history)
         calls = Calls(self._services, self._log, self._claim, agent, self._files, is_tainted=tainted)
         self._steps = steps

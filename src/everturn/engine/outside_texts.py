@@ -1,5 +1,5 @@
-"""Texts from outside that would steer the agent: AGENTS.md and the tool descriptions of MCP servers. They are
-used only after the user has read them and agreed."""
+"""Texts from outside that would steer the agent: AGENTS.md, the skills of a project, and the tool
+descriptions of MCP servers. They are used only after the user has read them and agreed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OutsideTexts:
         """
         if self._claim.session.is_delegate:
             return None  # it uses what its parent's user has agreed to, and asks about nothing else
-        return await self._about_folder() or await self._about_servers()
+        return await self._about_folder() or await self._about_skills() or await self._about_servers()
 
     async def _about_folder(self) -> NewAsk | None:
         session, toolbox = self._claim.session, self._services.toolbox
@@ -48,6 +48,20 @@ class OutsideTexts:
             await toolbox.decide_instructions(
                 session.owner, workspace, told.digest, use=answer == InstructionsAnswer.USE
             )
+        return None
+
+    async def _about_skills(self) -> NewAsk | None:
+        session, services = self._claim.session, self._services
+        if services.skills is None or session.project is None:
+            return None
+        workspace = await services.toolbox.workspace(session.owner, session.id, session.project)
+        for told in await services.skills.list_untrusted(session.owner, workspace):
+            answer = await self._find_answer(told.digest)
+            if answer is None:
+                return self._ask(told.question, told.text, told.digest)
+            if answer in _DECIDING:
+                use = answer == InstructionsAnswer.USE
+                await services.skills.decide_untrusted(session.owner, workspace, told.digest, use=use)
         return None
 
     async def _about_servers(self) -> NewAsk | None:

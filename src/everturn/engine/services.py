@@ -9,6 +9,7 @@ from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
 from everturn.domain.model import Models
 from everturn.domain.probe import Probe
+from everturn.domain.skills import Skills
 from everturn.domain.store import Store
 from everturn.domain.tool import Toolbox
 from everturn.engine.budget_watch import BudgetWatch
@@ -31,6 +32,7 @@ class EngineParts(msgspec.Struct, frozen=True):
     recorder: Recorder | None = None
     guest_budgets: tuple[BudgetLimit, ...] = ()
     delegates: Delegates | None = None
+    skills: Skills | None = None
 
 
 class TurnServices(msgspec.Struct, frozen=True):
@@ -46,6 +48,7 @@ class TurnServices(msgspec.Struct, frozen=True):
     memory: Memory | None = None
     recorder: Recorder | None = None  # None: workspaces are not recorded
     restorer: Restorer | None = None  # there if workspaces are recorded
+    skills: Skills | None = None
     preferred_model: str | None = None  # of the turn's owner
 
     @property

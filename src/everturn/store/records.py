@@ -3,13 +3,18 @@ and the store does not."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
 import msgspec
 
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.store_values import RecordName
-from everturn.store.scripts.queries.records import RECORD, RECORDS
+from everturn.store.scripts.queries.records import RECORD, RECORDS, RECORDS_OF_KIND, OwnedRecordColumns
 from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Database, Script, Tx, q
+
+_BATCH: Final = 500
 
 
 class Records:
@@ -27,6 +32,12 @@ class Records:
 
     async def list(self, owner: str, kind: str) -> JsonObject:
         return await self._db.read(_list, owner, kind)
+
+    async def of_kind(self, kind: str) -> AsyncIterator[Sequence[Json]]:
+        owner, name = "", ""
+        while found := await self._db.read(_of_kind, kind, owner, name):
+            yield [msgspec.json.decode(row.value) for row in found]
+            owner, name = found[-1].owner, found[-1].name
 
     async def delete(self, owner: str, kind: str, name: str) -> bool:
         return await self._db.write(_delete, owner, kind, name)
@@ -57,6 +68,10 @@ def _get(tx: Tx, owner: str, kind: str, name: str) -> Script[Json | None]:
 
 def _list(tx: Tx, owner: str, kind: str) -> Script[JsonObject]:
     return {row.name: msgspec.json.decode(row.value) for row in (yield from RECORDS.all(owner, kind))}
+
+
+def _of_kind(tx: Tx, kind: str, owner: str, name: str) -> Script[list[OwnedRecordColumns]]:
+    return (yield from RECORDS_OF_KIND.all(kind, owner, name, _BATCH))
 
 
 def _delete(tx: Tx, owner: str, kind: str, name: str) -> Script[bool]:

@@ -11,5 +11,6 @@ TOOL_NAMES = frozenset(
     )
 )
 SCHEDULES_TOOL = "schedules"
+SKILL_TOOL = "skill"
 DELEGATE_TOOL_NAMES = frozenset(("delegate", "delegate_apply", "delegate_result", "delegate_stop"))
 JOB_TOOL_NAMES = frozenset(("job_output", "job_stop", "job_wait", "jobs"))  # where jobs are switched on

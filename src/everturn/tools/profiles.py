@@ -98,6 +98,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: Annotated[
         tuple[str, ...] | None, Meta(description="Tools the agent may use. Unset: all built-in tools.")
     ] = None
+    skills: Annotated[
+        tuple[str, ...] | None, Meta(description="Skills the agent may use. Unset: all that are switched on.")
+    ] = None
     network: Annotated[
         bool,
         Meta(description="Sandboxed commands reach public web hosts, each after it was allowed once."),

@@ -15,7 +15,7 @@ from everturn.tools.schema import Action
 from everturn.tools.session_tools import AskUser, SearchSessions, Todo
 from everturn.tools.terminal.background import Jobs
 from everturn.tools.terminal.job_tools import JobTerminal, NetworkJobTerminal, job_tools
-from everturn.tools.terminal.runner import CommandRunner, ContextOf, Doors, GatedRunner
+from everturn.tools.terminal.runner import CommandRunner, Doors, GatedRunner, Surroundings
 from everturn.tools.terminal.terminal_tools import NetworkPython, NetworkTerminal, Python, Terminal
 from everturn.tools.web.fetch import Fetcher
 from everturn.tools.web.fetch_tool import WebFetch
@@ -52,11 +52,11 @@ def plain_tools(
     fetcher: Fetcher,
     search: Search,
     clock: Clock,
-    context_of: ContextOf,
+    around: Surroundings,
     jobs: Jobs | None = None,
 ) -> tuple[Action, ...]:
     """``jobs`` None: commands cannot run in the background."""
-    runner = CommandRunner(sandbox, clock, context_of)
+    runner = CommandRunner(sandbox, clock, around)
     files = FileSearch(sandbox, clock)
     return (
         *(ReadFile(), WriteFile(), EditFile(), ApplyPatch(), AskUser(), Todo()),
@@ -68,9 +68,9 @@ def plain_tools(
 
 
 def gated_tools(
-    sandbox: Sandbox, clock: Clock, context_of: ContextOf, doors: Doors, jobs: Jobs | None = None
+    sandbox: Sandbox, clock: Clock, around: Surroundings, doors: Doors, jobs: Jobs | None = None
 ) -> tuple[Action, ...]:
     """Those that reach the network through a gate."""
-    runner = GatedRunner(sandbox, clock, context_of, doors)
+    runner = GatedRunner(sandbox, clock, around, doors)
     terminal = NetworkTerminal(runner) if jobs is None else NetworkJobTerminal(runner, jobs)
     return (terminal, NetworkPython(runner))

@@ -14,6 +14,7 @@ import msgspec
 from everturn.domain.asks import Decision
 from everturn.domain.clock import Clock
 from everturn.domain.secrets import Secrets
+from everturn.domain.skills import SkillFolders
 from everturn.domain.store import Files, Records, Search
 from everturn.domain.store_values import File
 from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
@@ -38,6 +39,7 @@ from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.background import Jobs
+from everturn.tools.terminal.runner import Surroundings
 from everturn.tools.tool_set import ToolSet, gated_tools, plain_tools
 from everturn.tools.web.fetch import Fetcher
 from everturn.tools.web.search_providers import SearchProviders
@@ -61,6 +63,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     ``jobs``: runs commands in the background; None: none can. ``delegates``: the same for tasks.
     ``web_search``: who searches the web; by default nobody. ``secrets``: keeps sign-ins at MCP servers.
     ``files``: the attached ones; None: documents are not read.
+    ``skill_folders``: what commands may read of skills.
     """
 
     records: Records
@@ -74,6 +77,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     web_search: SearchSettings = SearchSettings(provider="off")
     secrets: Secrets | None = None
     files: Files | None = None
+    skill_folders: SkillFolders | None = None
 
 
 class EverturnToolbox:
@@ -110,14 +114,15 @@ class EverturnToolbox:
         servers = McpServers(self._sandbox, self._gate, records, clock, services.secret, sign_ins)
         book = ServerBook(profiles.servers, records)
         self.mcp = ProfileServers(servers, book, self.trust, self.policy, profiles, self._workspaces)
+        around = Surroundings(self._context_of, services.skill_folders)
         self._tools = ToolSet(
             (
-                *plain_tools(self._sandbox, fetcher, services.search, clock, self._context_of, services.jobs),
+                *plain_tools(self._sandbox, fetcher, services.search, clock, around, services.jobs),
                 *self._delegate_tools(services.delegates),
                 *(document_tools(DocumentShelf(self._documents, converter)) if self._documents else ()),
                 WebSearch(SearchProviders(services.web_search, fetcher, services.secret, self._gate.tunnel)),
             ),
-            gated_tools(self._sandbox, clock, self._context_of, self._door, services.jobs),
+            gated_tools(self._sandbox, clock, around, self._door, services.jobs),
             extra,
         )
 

@@ -20,6 +20,7 @@ from everturn.engine import Engine
 from everturn.jobs import Jobs
 from everturn.models import Keys, ModelRegistry
 from everturn.schedules import ScheduleBook
+from everturn.skills import ARCHIVE_BYTES_MAX, BuiltSkills
 from everturn.tools import EverturnToolbox, Profiles
 from everturn.web.access.accounts import open_accounts
 from everturn.web.access.audit import Audit
@@ -38,12 +39,14 @@ from everturn.web.api.models import ModelsApi
 from everturn.web.api.needs import NeedsApi
 from everturn.web.api.openai import OpenAiApi
 from everturn.web.api.policy import PolicyApi
+from everturn.web.api.prompts import PromptsApi
 from everturn.web.api.push import PushApi
 from everturn.web.api.restore import RestoreApi
 from everturn.web.api.schedules import SchedulesApi
 from everturn.web.api.server import ServerApi, ServerParts
 from everturn.web.api.sessions import SessionsApi
 from everturn.web.api.settings import SettingsApi
+from everturn.web.api.skills import SkillsApi
 from everturn.web.api.streams import StreamsApi
 from everturn.web.api.tools import ToolsApi
 from everturn.web.api.turns import TurnsApi
@@ -82,6 +85,7 @@ class WebServices:
     notifications: Notifications | None = None
     timezone: str = "UTC"  # of budgets and schedules that name none
     jobs: Jobs | None = None
+    skills: BuiltSkills | None = None
     clock: Clock = field(default_factory=SystemClock)
     passwords: Passwords = field(default_factory=Passwords)
 
@@ -197,6 +201,17 @@ class _Parts:
             yield from RestoreApi(engine, store, files).endpoints()
             yield from DelegatesApi(engine, store, recorder, self._audit, files).endpoints()
             yield from FoldersApi(services.toolbox, store.sessions).endpoints()
+            yield from self._skills(services.toolbox)
+
+    def _skills(self, toolbox: EverturnToolbox) -> Iterator[AnyEndpoint]:
+        skills, settings = self._services.skills, self._settings
+        if skills is None:
+            return
+        uploads = Uploads(settings.home / "uploads", ARCHIVE_BYTES_MAX, settings.body_timeout_s)
+        yield from SkillsApi(skills.book, uploads, self._audit).endpoints()
+        yield from PromptsApi(
+            skills.prompts, skills.slash, self._services.store.sessions, toolbox
+        ).endpoints()
 
     def _openai(self) -> OpenAiApi:
         services, settings = self._services, self._settings

@@ -20,6 +20,7 @@ from everturn.domain.messages import (
     SavedFiles,
     Summary,
     Text,
+    UsedSkill,
 )
 from everturn.domain.sessions import Session
 from everturn.store.sessions.export_calls import fields_of, label_of, write_fields
@@ -31,6 +32,7 @@ from everturn.store.sessions.export_text import (
     date,
     describe_attachment,
     describe_saved,
+    describe_skill,
     title_of,
     visible,
 )
@@ -128,6 +130,8 @@ def _part(part: object, side: Role) -> str:
         return _note(f"Attachment: {describe_attachment(part)}")
     if isinstance(part, SavedFiles):
         return _note(describe_saved(part))
+    if isinstance(part, UsedSkill):
+        return _note(describe_skill(part))
     if isinstance(part, Summary):
         return _details("Summary of the messages before", _prose(part.text))
     return ""  # only a newer version can read it

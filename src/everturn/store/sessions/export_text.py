@@ -14,6 +14,7 @@ from everturn.domain.messages import (
     SavedFiles,
     Summary,
     Text,
+    UsedSkill,
 )
 from everturn.domain.sessions import Session
 
@@ -46,6 +47,10 @@ def describe_saved(part: SavedFiles) -> str:
     names = ", ".join(visible(change.path) for change in part.changes)
     more = part.total - len(part.changes)
     return f"Saved: {names}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def describe_skill(part: UsedSkill) -> str:
+    return f"Skill {visible(part.name)}, version {visible(part.digest[:12])}"
 
 
 def describe_attachment(part: Attachment) -> str:
@@ -81,6 +86,8 @@ def _part(part: object) -> str:
         return f"_Attachment: {describe_attachment(part)}_"
     if isinstance(part, SavedFiles):
         return f"_{describe_saved(part)}_"
+    if isinstance(part, UsedSkill):
+        return f"_{describe_skill(part)}_"
     if isinstance(part, Summary):
         return part.text
     return ""

@@ -1034,6 +1034,9 @@ SELECT value FROM records WHERE owner = $1 AND kind = $2 AND name = $3
 -- name: records_list
 SELECT name, value FROM records WHERE owner = $1 AND kind = $2 ORDER BY name
 
+-- name: records_of_kind
+SELECT owner, name, value FROM records WHERE kind = $1 AND (owner, name) > ($2, $3) ORDER BY owner, name LIMIT $4
+
 -- name: record_delete
 DELETE FROM records WHERE owner = $1 AND kind = $2 AND name = $3 RETURNING name
 

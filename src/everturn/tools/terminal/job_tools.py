@@ -157,7 +157,7 @@ async def start(
 ) -> ToolResult:
     if "\0" in command:
         raise ToolFailed("The command holds a NUL character; nothing was run.")
-    job = await jobs.start(runner.in_background(call, command, argv, when))
+    job = await jobs.start(await runner.in_background(call, command, argv, when))
     end = {
         WhenEnded.WAKE: "You get a report when it ends.",
         WhenEnded.TELL: "You get no report; the user sees its end in the list of jobs.",

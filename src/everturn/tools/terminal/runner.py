@@ -11,6 +11,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.job_states import WhenEnded
+from everturn.domain.skills import SkillFolders
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.disk_sync import DiskSync
 from everturn.tools.policy.judgement import CallContext
@@ -25,13 +26,24 @@ ContextOf = Callable[[ToolCall], CallContext]
 Doors = Callable[[ToolCall], AbstractAsyncContextManager[Door]]
 
 
+class Surroundings(msgspec.Struct, frozen=True):
+    """What surrounds the commands of a call. ``skills``: finds the skills whose files they may read."""
+
+    context_of: ContextOf
+    skills: SkillFolders | None = None
+
+    async def folders(self, call: ToolCall) -> tuple[Path, ...]:
+        return () if self.skills is None else await self.skills.find(call)
+
+
 class CommandRunner:
     """Runs one command per call, in the surroundings of that call."""
 
-    def __init__(self, sandbox: Sandbox, clock: Clock, context_of: ContextOf) -> None:
+    def __init__(self, sandbox: Sandbox, clock: Clock, around: Surroundings) -> None:
         self._sandbox = sandbox
         self._clock = clock
-        self._context_of = context_of
+        self._around = around
+        self._context_of = around.context_of
         self._disk = DiskSync()
 
     async def run(
@@ -40,12 +52,17 @@ class CommandRunner:
         """``read``: folders that the command needs besides the system's. ``bytes_max``: of the result."""
         return await self._run(call, emit, command, bytes_max, SandboxView(call.workspace, read=read))
 
-    def in_background(
+    async def in_background(
         self, call: ToolCall, command: str, argv: tuple[str, ...], when_ended: WhenEnded
     ) -> JobRequest:
         """The same command as a job: the policy, the sandbox and the limits are those of a plain call."""
         context = self._context_of(call)
-        view = SandboxView(call.workspace, host_network=context.has_host_network, limits=context.limits)
+        view = SandboxView(
+            call.workspace,
+            host_network=context.has_host_network,
+            limits=context.limits,
+            read=await self._around.folders(call),
+        )
         return JobRequest(call, command, argv, view, when_ended, context.is_sandboxed)
 
     async def _run(
@@ -53,7 +70,12 @@ class CommandRunner:
     ) -> ToolResult:
         context = self._context_of(call)
         command = msgspec.structs.replace(command, is_sandboxed=context.is_sandboxed)
-        view = msgspec.structs.replace(view, host_network=context.has_host_network, limits=context.limits)
+        view = msgspec.structs.replace(
+            view,
+            host_network=context.has_host_network,
+            limits=context.limits,
+            read=(*view.read, *await self._around.folders(call)),
+        )
         ran = await run(self._sandbox, command, view, emit=emit, clock=self._clock)
         sync_error = await self._sync(call.workspace)
         return result_of(ran, command.timeout_s, bytes_max, context.limits, sync_error)
@@ -70,8 +92,8 @@ class CommandRunner:
 class GatedRunner(CommandRunner):
     """The same with a door to the network. The result names the hosts that were refused."""
 
-    def __init__(self, sandbox: Sandbox, clock: Clock, context_of: ContextOf, doors: Doors) -> None:
-        super().__init__(sandbox, clock, context_of)
+    def __init__(self, sandbox: Sandbox, clock: Clock, around: Surroundings, doors: Doors) -> None:
+        super().__init__(sandbox, clock, around)
         self._doors = doors
 
     async def run(
@@ -82,8 +104,8 @@ class GatedRunner(CommandRunner):
             result = await self._run(call, emit, command, bytes_max, view)
         return with_refused(result, door.refused)
 
-    def in_background(
+    async def in_background(
         self, call: ToolCall, command: str, argv: tuple[str, ...], when_ended: WhenEnded
     ) -> JobRequest:
-        request = super().in_background(call, command, argv, when_ended)
+        request = await super().in_background(call, command, argv, when_ended)
         return msgspec.structs.replace(request, network=self._doors(call))

@@ -67,6 +67,8 @@ PARAMS: Mapping[str, Param] = {
         _of_ids("part", "prt", "The id of a part of a message to a chat."),
         Param("account", ACCOUNT_NAME, "The name of an account on a messaging platform."),
         Param("platform", "^[a-z0-9][a-z0-9_-]{0,63}$", "A messaging platform's name."),
+        Param("skill", "^(user|shared|p[0-9a-f]{12})\\.[A-Za-z0-9_-]{1,64}$", "A skill's id."),
+        Param("prompt", "^[a-z0-9-]{1,64}$", "A prompt's name."),
         Param("note", "^[A-Za-z0-9_.:-]{1,120}$", "A memory note's id."),
     )
 }

@@ -13,8 +13,17 @@ class RecordColumns(Columns, frozen=True):
     value: str  # JSON
 
 
+class OwnedRecordColumns(Columns, frozen=True):
+    owner: str
+    name: str
+    value: str  # JSON
+
+
 RECORD: SelectValue[[str, str, str], str] = SelectValue("record_get")
 RECORDS: Select[[str, str], RecordColumns] = Select("records_list", RecordColumns)
+RECORDS_OF_KIND: Select[[str, str, str, int], OwnedRecordColumns] = Select(
+    "records_of_kind", OwnedRecordColumns
+)
 
 # --- secrets (PostgreSQL) ------------------------------------------------------------------------------
 

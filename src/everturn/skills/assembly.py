@@ -1,0 +1,41 @@
+"""Puts the parts of this room together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from everturn.domain.runtime import Runtime
+from everturn.domain.store import Store
+from everturn.skills.book import SkillBook
+from everturn.skills.offer import SkillNames, TurnSkills
+from everturn.skills.prompts import PromptBook
+from everturn.skills.shelf import SkillShelf
+from everturn.skills.slash import Slash
+from everturn.skills.tool import SkillTool
+from everturn.skills.unpacked import Unpacked
+
+
+class BuiltSkills(msgspec.Struct, frozen=True):
+    """``book``: for people. ``turns``: for turns. ``tool``: for the agent."""
+
+    book: SkillBook
+    turns: TurnSkills
+    tool: SkillTool
+    prompts: PromptBook
+    slash: Slash
+
+
+def build_skills(
+    store: Store, home: Path, runtime: Runtime, *, owner: str, names_of: SkillNames = lambda profile: None
+) -> BuiltSkills:
+    """``owner``: whose files the folders of skills and prompts in the data folder are. ``names_of``: the
+    skills of a profile."""
+    records, machine = store.records, store.machine.id
+    shelf = SkillShelf(records, store.blobs)
+    book = SkillBook(records, shelf, runtime.clock, home, owner=owner, machine=machine, probe=runtime.probe)
+    unpacked = Unpacked(home / "unpacked-skills", shelf)
+    turns = TurnSkills(records, shelf, book, unpacked, runtime.clock, names_of)
+    prompts = PromptBook(records, runtime.clock, home, owner=owner, machine=machine)
+    return BuiltSkills(book, turns, SkillTool(turns), prompts, Slash(turns, prompts))

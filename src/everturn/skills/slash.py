@@ -1,0 +1,59 @@
+"""What a person can type after a slash besides commands: skills and prompts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from everturn.domain.errors import NotFound
+from everturn.domain.skills import Skills
+from everturn.skills.prompts import PromptBook, Variable, fill, fill_from_line
+
+_LINE: Final = re.compile(r"/([a-z0-9-]{1,64})(?:\s+|$)")
+
+
+class SlashEntry(msgspec.Struct, frozen=True):
+    """``variables``: of a prompt."""
+
+    name: str
+    kind: Literal["skill", "prompt"]
+    description: str = ""
+    variables: tuple[Variable, ...] = ()
+
+
+class Slash:
+    """Made once, and used by the page, by ``everturn chat`` and by chats on platforms."""
+
+    def __init__(self, skills: Skills, prompts: PromptBook) -> None:
+        self._skills = skills
+        self._prompts = prompts
+
+    async def list(self, owner: str, profile: str | None, workspace: Path | None) -> Sequence[SlashEntry]:
+        """Sorted by name. A skill hides a prompt of its name."""
+        skills = await self._skills.list_offered(owner, profile, workspace)
+        found = {
+            one.name: SlashEntry(one.name, "prompt", one.description, one.variables)
+            for one in await self._prompts.list(owner)
+        }
+        found.update({one.name: SlashEntry(one.name, "skill", one.description) for one in skills})
+        return [found[name] for name in sorted(found)]
+
+    async def expand(self, owner: str, text: str, skills: Sequence[str] = ()) -> str | None:
+        """The message that a line such as ``/weekly team=infra`` stands for. None: it names no prompt, and
+        is sent as it is. ``skills``: names that mean a skill. Raises MissingValues."""
+        match = _LINE.match(text)
+        if match is None or match[1] in skills:
+            return None
+        try:
+            prompt = await self._prompts.get(owner, match[1])
+        except NotFound:
+            return None
+        return fill_from_line(prompt, text[match.end() :])
+
+    async def fill(self, owner: str, name: str, values: dict[str, str]) -> str:
+        """A prompt with these values. Raises NotFound, MissingValues."""
+        return fill(await self._prompts.get(owner, name), values)
