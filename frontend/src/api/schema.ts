@@ -218,7 +218,7 @@ export interface components {
          * AskTopic
          * @enum {unknown}
          */
-        AskTopic: "approval" | "budget" | "delegate" | "doubt" | "instructions" | "limit" | "question" | "repeat";
+        AskTopic: "approval" | "budget" | "delegate" | "doubt" | "instructions" | "limit" | "question" | "repeat" | "sign_in";
         /** AsksOut */
         AsksOut: {
             items: components["schemas"]["Ask"][];
@@ -704,7 +704,7 @@ export interface components {
             id: string;
             turn_id: string;
             role: components["schemas"]["Role"];
-            parts: (components["schemas"]["Text"] | components["schemas"]["Reasoning"] | components["schemas"]["Call"] | components["schemas"]["Result"] | components["schemas"]["Attachment"] | components["schemas"]["Summary"] | components["schemas"]["SavedFiles"])[];
+            parts: (components["schemas"]["Text"] | components["schemas"]["Reasoning"] | components["schemas"]["Call"] | components["schemas"]["Result"] | components["schemas"]["Attachment"] | components["schemas"]["Summary"] | components["schemas"]["SavedFiles"] | components["schemas"]["UsedSkill"])[];
             created_at: number;
             /** @default 0 */
             ordinal?: number;
@@ -945,6 +945,22 @@ export interface components {
             done?: number;
             /** @default null */
             total?: number | null;
+        };
+        /** PromptArgument */
+        PromptArgument: {
+            name: string;
+            /** @default  */
+            description?: string;
+            /** @default false */
+            is_required?: boolean;
+        };
+        /** PromptInfo */
+        PromptInfo: {
+            name: string;
+            /** @default  */
+            description?: string;
+            /** @default [] */
+            arguments?: components["schemas"]["PromptArgument"][];
         };
         /** ProviderState */
         ProviderState: {
@@ -1270,6 +1286,18 @@ export interface components {
             untrusted?: string[];
             /** @default [] */
             texts?: components["schemas"]["Untrusted"][];
+            /** @default [] */
+            modes?: components["schemas"]["ToolState"][];
+            /** @default [] */
+            prompts?: components["schemas"]["PromptInfo"][];
+            /** @default false */
+            has_resources?: boolean;
+            /** @default  */
+            log?: string;
+            /** @default false */
+            signed_in?: boolean;
+            /** @default null */
+            signed_in_until?: number | null;
             /** @default false */
             is_connected?: boolean;
         };
@@ -1647,6 +1675,14 @@ export interface components {
             /** @default 1 */
             attempt?: number;
         };
+        /** ToolState */
+        ToolState: {
+            name: string;
+            description: string;
+            digest: string;
+            mode: string;
+            is_new: boolean;
+        };
         /** ToolsOut */
         ToolsOut: {
             tools: components["schemas"]["ToolOut"][];
@@ -1878,6 +1914,14 @@ export interface components {
             models: {
                 [key: string]: components["schemas"]["UsageLine"];
             };
+        };
+        /** UsedSkill */
+        UsedSkill: {
+            /** @enum {unknown} */
+            type: "skill";
+            name: string;
+            digest: string;
+            text: string;
         };
         /**
          * WhenBusy

@@ -21,7 +21,7 @@ def read(data: bytes) -> list[str]:
 
 def test_skills_in_folders_and_at_the_top_are_found() -> None:
     assert read(zip_of({"SKILL.md": GOOD, "scripts/check.sh": "exit 0"})) == ["restic-care"]
-    many = {
+    many: dict[str, bytes | str] = {
         "all/restic-care/SKILL.md": GOOD,
         "all/photos/SKILL.md": skill_text("photos"),
         "all/README.md": "hello",
@@ -54,7 +54,7 @@ def test_skills_in_folders_and_at_the_top_are_found() -> None:
         ({"a/SKILL.md": GOOD, "b/SKILL.md": GOOD}, "two skills"),
     ],
 )
-def test_what_is_wrong_is_refused_whole(members: dict[str, str | bytes], said: str) -> None:
+def test_what_is_wrong_is_refused_whole(members: dict[str, bytes | str], said: str) -> None:
     with pytest.raises(Invalid, match=said) as caught:
         read(zip_of(members))
     assert caught.value.hint
