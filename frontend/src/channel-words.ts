@@ -18,6 +18,7 @@ export const channelWords = {
   since: { off: "Off since", starting: "Connecting since", connected: "Connected since", failing: "Failing since" },
   lag: "Lag",
   queue: "Queue",
+  out: (count: number) => `${count.toLocaleString("en")} out`,
   lastDay: "Last 24 hours",
   received: (count: number) => (count === 1 ? "1 message" : `${count.toLocaleString("en")} messages`),
   noLag: "none",

@@ -18,7 +18,6 @@ export const needsWords = {
   justNow: "just now",
   scheduled: "scheduled",
   delegateOf: (session: string, name: string) => (name ? `${session}, delegate ${name}` : `${session}, delegate`),
-  alsoAsked: (platform: string) => `also asked in ${platform}`,
   showAll: (lines: number) => (lines > 1 ? `Show all ${lines} lines` : "Show all of it"),
   showAllFirst: "Show all of it first",
   writeAnswer: "Write an answer",

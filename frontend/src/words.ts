@@ -162,6 +162,7 @@ const english = {
   approveCall: (name: string) => `Approve ${name}`,
   askedAgo: (time: string) => `asked ${time} ago`,
   askedNow: "asked just now",
+  alsoAsked: (platform: string) => `also asked in ${platform}`,
   startedAt: (time: string) => `started ${time}`,
   askedBecause: (why: string) => `Needs approval: ${why.replace(/^It (?=[a-z])/, "").replace(/^[A-Z](?=[a-z ])/, (letter) => letter.toLowerCase())}`,
   toItsEnd: "Go to the end",

@@ -171,12 +171,14 @@ async def test_a_telegram_account_is_paired_by_a_code_and_its_unknown_send_is_de
 
             # An approval is asked for in both, and answered in the chat.
             await say(page, "Unlock it.")
-            await expect(page.locator(".card.wait")).to_be_visible()
+            await expect(page.locator(".card.wait")).to_contain_text("also asked in Telegram")
             await until("the chat is asked", telegram.labels)
             telegram.people_press("Allow once")
             await expect(page.locator(".card.wait")).to_have_count(0)
             await expect(page.locator(".step", has_text="You allowed in Telegram")).to_be_visible()
             await until("the chat has it", lambda: any("It is open." in said for said in telegram.read()))
+            await page.reload()
+            await expect(page.locator(".step", has_text="You allowed in Telegram")).to_be_visible()
             # The message with the buttons is edited beside the answer, before or after it.
             await until(
                 "the question is closed",

@@ -1145,6 +1145,8 @@ export interface components {
             arguments?: string | null;
             /** @default null */
             decision?: components["schemas"]["Decision"] | null;
+            /** @default  */
+            decided_in?: string;
             /** @default null */
             output?: string | null;
             /** @default  */

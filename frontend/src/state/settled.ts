@@ -283,7 +283,7 @@ class Threader {
       isAllowed: decision !== "deny" && decision !== "expired",
       isChanged,
       decision,
-      platform: "",
+      platform: result?.decided_in ?? "",
       at: bar.end_at ?? bar.start_at,
     });
   }

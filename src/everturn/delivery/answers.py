@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from everturn.delivery.context import AccountContext
 from everturn.delivery.questions import answers_of, code_of
-from everturn.domain.asks import Ask, AskTopic, Decision
+from everturn.domain.asks import Ask, AskTopic, Decision, by_chat
 from everturn.domain.delivery import Received, SenderRole, Update
 from everturn.domain.errors import Gone, NotFound, Refused
 
@@ -21,7 +21,7 @@ class Answers:
     def __init__(self, context: AccountContext) -> None:
         self._context = context
         self._asks = context.services.store.asks
-        self._by = f"chat:{context.platform.name}"
+        self._by = by_chat(context.platform.name)
 
     async def press(self, received: Received, update: Update) -> str:
         """Take the press of a button as an answer; return what to tell the chat, if anything."""

@@ -103,6 +103,19 @@ class AskBudget(msgspec.Struct, frozen=True):
     needed: int
 
 
+_CHAT = "chat:"
+
+
+def by_chat(platform: str) -> str:
+    """Who answered, if it was done in a chat of this platform."""
+    return _CHAT + platform
+
+
+def platform_of(by: str) -> str:
+    """The platform of the chat in which it was answered; empty if it was not in a chat."""
+    return by.removeprefix(_CHAT) if by.startswith(_CHAT) else ""
+
+
 class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
     """An open or answered approval or question."""
 

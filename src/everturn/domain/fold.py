@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from everturn.domain import events as ev
-from everturn.domain.asks import AskTopic, Decision
+from everturn.domain.asks import AskTopic, Decision, platform_of
 from everturn.domain.checkpoints import FilesInDoubt
 from everturn.domain.ids import message_id
 from everturn.domain.messages import (
@@ -69,6 +69,7 @@ class CallState(msgspec.Struct):
     attempt: int = 0
     digest: str = ""
     decision: Decision | None = None  # the answer to its approval
+    decided_in: str = ""
     edited: str | None = None  # the arguments that the user put in place of the model's
     answer: str | None = None  # the answer to its question, until it is run again with it
     answered: AskTopic = AskTopic.QUESTION  # what that question was about
@@ -316,6 +317,7 @@ class Fold:
             is_untrusted=payload.is_untrusted,
             arguments=call.edited,
             decision=call.decision,
+            decided_in=call.decided_in,
             # A result that was given for a call in doubt is not the call's own, and has none of its output.
             output=call.printed.text if call.doubt or payload.outcome is Outcome.UNKNOWN else None,
             not_kept=payload.not_kept,
@@ -337,6 +339,7 @@ class Fold:
         call = self._calls.get(payload.call_id)
         if call is not None:
             call.decision = payload.decision
+            call.decided_in = platform_of(payload.by)
             call.edited = payload.arguments
         self._close_bar(payload.ask_id, event.at, BarState.DONE)
 
@@ -515,6 +518,7 @@ def _missing_result(state: CallState) -> Result:
         outcome,
         arguments=state.edited,
         decision=state.decision,
+        decided_in=state.decided_in,
         output=state.printed.text,
     )
 

@@ -75,6 +75,7 @@ class Result(Part, frozen=True, tag="result"):
     is_untrusted: bool = False  # came from a tool, the web or MCP
     arguments: str | None = None  # those that the user put in place of the call's own
     decision: Decision | None = None  # the answer to its approval
+    decided_in: str = ""  # the platform whose chat gave that answer, if one did
     output: str | None = None  # what a call that never reported back had printed; never given to the model
     not_kept: str = ""  # why the full output could not be stored, where the text is only a part of it
 
