@@ -19,7 +19,18 @@ from everturn.domain.store_values import Request
 from everturn.domain.turns import ACTIVE, ENDED, TurnState
 from everturn.store import Store
 from everturn.testing import HoldingProbe
-from tests.acting import ME, answer, answered, append, complete, new_session, positions, say, start, words
+from tests.acting import (
+    ME,
+    answer,
+    answered,
+    append,
+    complete,
+    new_session,
+    positions,
+    say,
+    start,
+    words,
+)
 from tests.conftest import OpenAnother
 from tests.waiting import HeldUp
 

@@ -10,7 +10,18 @@ from everturn.domain.messages import Message, Role, Summary
 from everturn.domain.store_values import Claim, Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
-from tests.acting import CRASHED, ME, answered, append, claim, complete, new_session, say, transcript, words
+from tests.acting import (
+    CRASHED,
+    ME,
+    answered,
+    append,
+    claim,
+    complete,
+    new_session,
+    say,
+    transcript,
+    words,
+)
 
 pytestmark = pytest.mark.anyio
 

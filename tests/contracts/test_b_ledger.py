@@ -15,9 +15,8 @@ from everturn.domain.sessions import NewSession, SessionPatch
 from everturn.domain.store_values import ImportedSession, Request
 from everturn.memory import CommitOutcome, Memory
 from everturn.store import Store
-from everturn.testing import FakeClock, HoldingProbe, within
+from everturn.testing import FakeClock, HoldingProbe, acting, within
 from everturn.testing.memory import RecordingProvider
-from tests import acting
 from tests.acting import ME
 from tests.contracts.memory_acting import NAME, memory_over, owes, said
 from tests.waiting import task_waits_in, until

@@ -16,9 +16,8 @@ from everturn.domain.probe import Moment
 from everturn.domain.store_values import Request
 from everturn.memory import CommitOutcome, DrainResult, Memory
 from everturn.store import Store
-from everturn.testing import FakeClock, HoldingProbe, within
+from everturn.testing import FakeClock, HoldingProbe, acting, within
 from everturn.testing.memory import RecordingProvider
-from tests import acting
 from tests.acting import ME
 from tests.contracts.memory_acting import memory_over, owes, said
 from tests.waiting import task_waits_in, until

@@ -8,7 +8,18 @@ from everturn.domain import events as ev
 from everturn.domain.messages import Outcome, Result, Role
 from everturn.domain.turns import Recovery, TurnState
 from everturn.store import Store
-from tests.acting import CRASHED, ME, answered, append, finished, new_session, start, transcript, wish, words
+from tests.acting import (
+    CRASHED,
+    ME,
+    answered,
+    append,
+    finished,
+    new_session,
+    start,
+    transcript,
+    wish,
+    words,
+)
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,19 @@ from everturn.store.journal.spool import Spool
 from everturn.store.postgres.flusher import Flusher
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.postgres_proxy import PostgresProxy
-from tests.acting import CRASHED, ME, WORKER, answer, append, claim, complete, late, new_session, start, words
+from tests.acting import (
+    CRASHED,
+    ME,
+    WORKER,
+    answer,
+    append,
+    claim,
+    complete,
+    late,
+    new_session,
+    start,
+    words,
+)
 from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio

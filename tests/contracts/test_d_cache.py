@@ -24,11 +24,10 @@ from everturn.engine.agents import WarmAgent, _signature, key_of
 from everturn.engine.settings import TurnProfile
 from everturn.memory import Memory
 from everturn.store import Store
-from everturn.testing import CallTool, FakeClock, FakeTool, ScriptedModel, ScriptedModels, within
+from everturn.testing import CallTool, FakeClock, FakeTool, ScriptedModel, ScriptedModels, acting, within
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
 from everturn.testing.models import Answer, End, Say
-from tests import acting
 from tests.contracts.memory_acting import memory_over
 from tests.waiting import until
 

@@ -35,6 +35,32 @@ async def opened(platter: Platter, vfs: FaultyVfs) -> AsyncIterator[Store]:
         yield store
 
 
+# --- while it is opened ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("write", errno.EIO), ("write", errno.ENOSPC), ("sync", errno.EIO)]
+)
+async def test_a_disk_that_fails_while_a_store_is_made_gives_an_error_of_ours(
+    platter: Platter, vfs: FaultyVfs, kind: str, code: int
+) -> None:
+    """The first operation fails and all after it, then from the second on, until the store is made unharmed."""
+    for after in range(400):
+        platter.fail(kind, code, after=after)
+        try:
+            async with opened(platter, vfs):
+                pass
+        except (EverturnError, BaseExceptionGroup, OSError):
+            pass  # SQLite's own errors are none of these
+        else:
+            break
+        finally:
+            platter.heal()
+            for left in platter.root.glob("everturn.db*"):
+                left.unlink()
+    assert after > 2, "some of them failed"
+
+
 # --- full ------------------------------------------------------------------------------------------------
 
 

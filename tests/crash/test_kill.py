@@ -6,25 +6,21 @@ store passes is tried in a life through the store alone; all others in one with 
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from everturn.domain.messages import Outcome, Result
 from everturn.domain.probe import Moment
-from everturn.store import Store, open_store
+from everturn.lab.crash import store_life
+from everturn.lab.crash.checks import After
+from everturn.lab.crash.child import run
+from everturn.lab.crash.engine_checks import check_engine_life
+from everturn.lab.crash.kills import KILLED, live_and_die
+from everturn.lab.crash.notes import notes_in, read_notes
+from everturn.store import open_store
 from everturn.testing import RecordingProbe
-from tests.acting import ME
-from tests.crash import engine_work, store_work
-from tests.crash.checking import After, all_sessions
-from tests.crash.child import run
-from tests.crash.notes import Note, notes_in, read_notes
-from tests.forks import run_command
 
 pytestmark = pytest.mark.anyio
-KILLED = 137
 # Only a database that is away makes a worker spool; these deaths are in test_spool_kill.py.
 SPOOLED = {Moment.SPOOL_SYNCED, Moment.SPOOL_DELIVERED}
 # Only a second machine passes it: this death is in contracts/test_e05_machines.py.
@@ -40,15 +36,7 @@ SKILLS = {Moment.SKILL_STORED}
 ELSEWHERE = SPOOLED | ARRIVING | DELIVERING | SCHEDULING | JOBS | SKILLS
 
 
-def live_and_die(part: str, url: str, folder: Path, notes: Path, moment: Moment | None, nth: int) -> int:
-    """Let a child live this part until the moment; return how it ended."""
-    arguments = [part, url, str(folder), str(notes), moment or "", str(nth)]
-    done = run_command(*arguments, environ=os.environ, stdin="", timeout_s=180, module="tests.crash.child")
-    assert done.returncode in (0, KILLED), done.stderr
-    return done.returncode
-
-
-@pytest.mark.parametrize("moment", sorted(store_work.PASSES))
+@pytest.mark.parametrize("moment", sorted(store_life.PASSES))
 async def test_a_life_through_the_store_survives_being_killed(
     moment: Moment, store_url: str, data_dir: Path, tmp_path: Path
 ) -> None:
@@ -63,13 +51,13 @@ async def test_the_life_through_the_store_passes_exactly_the_moments_it_names(
 ) -> None:
     probe = RecordingProbe()
     await run("store", store_url, data_dir, notes_in(tmp_path / "notes"), probe)
-    assert set(probe.moments) == store_work.PASSES
+    assert set(probe.moments) == store_life.PASSES
 
 
 ENGINE_TOO = {Moment.ACCEPT_COMMITTED, Moment.BATCH_WRITTEN, Moment.BATCH_COMMITTED, Moment.END_WRITTEN}
 
 
-@pytest.mark.parametrize("moment", sorted(set(Moment) - store_work.PASSES - ELSEWHERE | ENGINE_TOO))
+@pytest.mark.parametrize("moment", sorted(set(Moment) - store_life.PASSES - ELSEWHERE | ENGINE_TOO))
 async def test_a_life_with_the_engine_survives_being_killed(
     moment: Moment, store_url: str, data_dir: Path, tmp_path: Path
 ) -> None:
@@ -79,58 +67,9 @@ async def test_a_life_with_the_engine_survives_being_killed(
     await check_engine_life(store_url, data_dir, read_notes(notes))
 
 
-async def check_engine_life(store_url: str, data_dir: Path, notes: list[Note]) -> None:
-    async with open_store(store_url, data_dir=data_dir) as store:
-        after = After(store, notes)
-        await after.check_acknowledged()
-        await engine_work.survive(store, data_dir)
-        await after.check_acknowledged()
-        await after.check_sound()
-        await check_effects(store, data_dir)
-        await check_files(store, notes, data_dir)
-        check_memories(notes, data_dir)
-
-
-async def check_files(store: Store, notes: list[Note], data_dir: Path) -> None:
-    """The folder of a session goes with its conversation, whenever the undo was cut off."""
-    for note in notes:
-        if note["what"] == "drawn":
-            session = await store.sessions.get(ME, note["session"])
-            picture = engine_work.workspaces_of(data_dir) / session.id / engine_work.PICTURE
-            assert picture.exists() == (session.head is not None)
-        if note["what"] == "undone":
-            assert (await store.sessions.get(ME, note["session"])).head is None
-
-
-async def check_effects(store: Store, data_dir: Path) -> None:
-    """No call took effect twice; one that did has a result, or is said to be of unknown outcome."""
-    effects = engine_work.effects_of(data_dir)
-    assert all(count == 1 for count in effects.values()), effects
-    for session_id in await all_sessions(store):
-        _, _, messages = await store.transcript.export(ME, session_id)
-        parts = [(m.turn_id, part) for m in messages for part in m.parts]
-        results = {f"{turn}:{part.call_id}": part for turn, part in parts if isinstance(part, Result)}
-        for key, result in results.items():
-            if result.outcome is Outcome.OK and result.name in engine_work.COUNTED:
-                assert effects.get(key) == 1 or "took effect" in result.text, result
-            if key in effects:
-                assert result.outcome in (Outcome.OK, Outcome.UNKNOWN, Outcome.CANCELLED), result
-
-
-def check_memories(notes: list[Note], data_dir: Path) -> None:
-    """What memory is owed reached the provider, always under the same key."""
-    keys: dict[str, set[str]] = defaultdict(set)
-    for key, turns in engine_work.memories_of(data_dir):
-        for turn in turns:
-            keys[turn].add(key)
-    for note in notes:
-        if note["what"] in ("owed", "remembered"):
-            assert len(keys[note["turn"]]) == 1, keys
-
-
 async def test_the_life_with_the_engine_passes_all_other_moments(
     store_url: str, data_dir: Path, tmp_path: Path
 ) -> None:
     probe = RecordingProbe()
     await run("engine", store_url, data_dir, notes_in(tmp_path / "notes"), probe)
-    assert set(Moment) - store_work.PASSES - ELSEWHERE <= set(probe.moments)
+    assert set(Moment) - store_life.PASSES - ELSEWHERE <= set(probe.moments)

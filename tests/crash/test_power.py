@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from everturn.domain.errors import FileMissing, Gone, NotFound, StoreBroken
+from everturn.lab.crash.power import check_cut, cuts, live_on
 from everturn.store.sqlite import database
 from everturn.testing.faulty_disk import Platter
-from tests.crash.power import check_cut, cuts, live_on
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 CUTS_IN_LOG = {"lost": 14, "torn": 8, "mixed": 8}

@@ -12,7 +12,7 @@ import signal
 import sys
 
 from everturn.cli.main import main as run_command
-from tests.fork_server import MODULES
+from everturn.testing.fork_server import MODULES
 
 _PLATFORMS = ("telegram", "slack", "discord", "mail", "webhook")
 

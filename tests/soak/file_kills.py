@@ -22,13 +22,13 @@ import httpx2
 
 from everturn.domain.asks import DoubtAnswer
 from everturn.domain.trees import hash_bytes
+from everturn.lab.service.people import Lost, Server
+from everturn.lab.service.soak import server_environment
+from everturn.lab.service.talker import Talker
+from everturn.testing.hurried_server import COLLECTED
 from everturn.testing.ports import free_port
 from everturn.testing.wires import served
 from tests.forks import Output, Process, open_command
-from tests.soak.people import Lost, Server
-from tests.soak.server import COLLECTED
-from tests.soak.soaking import server_environment
-from tests.soak.talker import Talker
 
 Files = dict[str, str]
 NAMES = ("a.txt", "b.txt", "src/a.py", "src/deep/b.py", "long.txt")
@@ -307,7 +307,7 @@ class FileKills:
 @asynccontextmanager
 async def _run_server(environ: dict[str, str], port: int) -> AsyncIterator[Process]:
     """A server that is ready. Forked, because importing it takes longer than most of its lives."""
-    command = open_command("--port", str(port), environ=environ, module="tests.soak.server")
+    command = open_command("--port", str(port), environ=environ, module="everturn.testing.hurried_server")
     async with command as process, anyio.create_task_group() as group:
         text = b""
         while b"is ready" not in text:

@@ -5,8 +5,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.soak.soaking import Plan, Soak
-from tests.soak.watching import Sample, Watch
+from everturn.lab.service.soak import Soak, SoakPlan
+from everturn.lab.service.watch import Sample, Watch
 
 pytestmark = pytest.mark.anyio
 
@@ -17,7 +17,7 @@ async def test_people_lose_nothing_while_their_server_is_killed_and_stopped(
 ) -> None:
     """The short version of ``python -m tests.soak``: three lives, one ended by kill -9, one by SIGTERM."""
     url = store_url if store_url.startswith("postgresql") else ""
-    soak = Soak(tmp_path / "home", Plan(seconds=10.0, people=6, life_s=4.0, ends_min=2, database_url=url))
+    soak = Soak(tmp_path / "home", SoakPlan(seconds=10.0, people=6, life_s=4.0, ends_min=2, database_url=url))
     with anyio.fail_after(360):
         await soak.run()
     assert soak.tally.turns >= 6  # each of the people, also on a machine that is busy with something else

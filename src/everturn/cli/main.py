@@ -29,6 +29,7 @@ COMMANDS = {
     "backup": ("backup", "Back up your data; the server can keep running."),
     "restore": ("backup", "Restore a backup into an empty data folder."),
     "doctor": ("doctor", "Check the database and the search index."),
+    "lab": ("lab", "Break things on purpose and check that nothing is lost."),
     "secrets": ("secrets", "Show and re-encrypt stored secrets (PostgreSQL)."),
     "password": ("password", "Set or remove the password."),
     "token": ("token", "Create, list and revoke API tokens."),

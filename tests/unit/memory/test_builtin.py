@@ -26,11 +26,10 @@ from everturn.memory.notebook import FileNotebooks
 from everturn.memory.notes import turn_source
 from everturn.store import Store
 from everturn.store.files.disk import Disk
-from everturn.testing import CallTool, FakeClock, HoldingProbe, ScriptedModel, ScriptedModels
+from everturn.testing import CallTool, FakeClock, HoldingProbe, ScriptedModel, ScriptedModels, acting
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.models import Answer
 from everturn.testing.tools import FakeToolbox
-from tests import acting
 from tests.acting import ME
 
 pytestmark = pytest.mark.anyio

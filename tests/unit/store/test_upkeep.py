@@ -11,6 +11,7 @@ from everturn.domain import events as ev
 from everturn.domain.errors import NotFound
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Submission
+from everturn.lab.crash.checks import After
 from everturn.store import Store, open_store, sql
 from everturn.store.sqlite.connection import open_connection
 from everturn.testing import FakeClock, HoldingProbe
@@ -30,7 +31,6 @@ from tests.acting import (
 )
 from tests.blobs import content_of, lose_bytes
 from tests.conftest import OpenAnother
-from tests.crash.checking import After
 from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio

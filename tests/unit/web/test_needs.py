@@ -17,7 +17,19 @@ from everturn.domain.schedules import Schedule
 from everturn.store import Store
 from everturn.testing import FakeClock
 from everturn.testing.web_server import run_web
-from tests.acting import CRASHED, ME, answer, append, ask, claim, complete, new_job, new_session, start, wish
+from tests.acting import (
+    CRASHED,
+    ME,
+    answer,
+    append,
+    ask,
+    claim,
+    complete,
+    new_job,
+    new_session,
+    start,
+    wish,
+)
 from tests.delivering import arrive, claim_parts, due, lease_of, record, reply
 from tests.scheduling import DAY_MS, at, make, settle
 

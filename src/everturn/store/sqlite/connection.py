@@ -88,7 +88,7 @@ def _prepare(path: Path, vfs: str | None) -> apsw.Connection:
         _migrate(connection, path, vfs)
     except apsw.Error as error:
         trouble = explain_error(error, path, connection.system_errno)
-        connection.close()
+        _close_after(connection, trouble)
         if isinstance(trouble, StoreFault):
             # Here it is no matter of one request: without its schema there is no store.
             trouble = StoreBroken(
@@ -96,16 +96,24 @@ def _prepare(path: Path, vfs: str | None) -> apsw.Connection:
                 hint="This is a fault in Everturn; the version that was used before still opens it.",
             )
         raise trouble from error
-    except EverturnError:
-        connection.close()
+    except EverturnError as error:
+        _close_after(connection, error)
         raise
     if is_new:
         try:
             sync_folder(path.parent)
-        except OSError:
-            connection.close()
+        except OSError as error:
+            _close_after(connection, error)
             raise
     return connection
+
+
+def _close_after(connection: apsw.Connection, error: Exception) -> None:
+    """Close because of an error. Closing writes, and may fail as well: the first error is reported."""
+    try:
+        connection.close()
+    except apsw.Error as second:
+        error.add_note(f"Closing the database failed, too: {second}")
 
 
 def _migrate(connection: apsw.Connection, path: Path, vfs: str | None) -> None:

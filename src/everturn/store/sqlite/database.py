@@ -72,7 +72,10 @@ class SqliteDatabase:
             await asyncio.to_thread(self._writer.join)
         self._pool.shutdown(wait=True)
         for connection in self._connections:
-            connection.close()
+            try:
+                connection.close()  # the last one copies the log into the database
+            except apsw.Error as error:
+                raise explain_error(error, self.path) from error
 
     @property
     def writer(self) -> Writer:

@@ -1,7 +1,8 @@
-"""The model that the soaked server calls: it speaks the OpenAI wire and does what the last message wishes.
+"""The model that the server calls: it speaks the OpenAI wire and does what the last message wishes.
 
-``say 40 KEY`` is answered with forty words and the key, ``run KEY`` with a command that writes the key down, so
-that its effects can be counted, ``write {PATH: TEXT}`` with a call for each file. Whatever else is asked (titles, summaries, facts) gets a few words.
+``say 40 KEY`` is answered with forty words and the key; ``run KEY`` with a command that writes the key down,
+so that its effects can be counted; ``write {PATH: TEXT}`` with a call for each file. All else that is asked
+(titles, summaries, facts) gets a few words.
 """
 
 from __future__ import annotations

@@ -17,18 +17,21 @@ import httpx2
 import msgspec
 from anyio.streams.text import TextReceiveStream
 
+from everturn.lab.service.people import Person, Server, Tally
+from everturn.lab.service.talker import Talker
+from everturn.lab.service.watch import Watch
 from everturn.testing.ports import free_port
 from everturn.testing.wires import served
-from tests.soak.people import Person, Server, Tally
-from tests.soak.talker import Talker
-from tests.soak.watching import Watch
 
-_ROOT = Path(__file__).parents[2]
-_WAYS = (signal.SIGKILL, signal.SIGTERM)
+_WAYS = (signal.SIGKILL, signal.SIGTERM)  # how a life ends, in turn
+# What happens in the middle of a life, in turn: the process stands still, its clock jumps.
+_FREEZE, _LATER, _EARLIER = "frozen", "clock +1 h", "clock -1 h"
+_MIDDLES = (_FREEZE, _LATER, _EARLIER)
+_FREEZE_S = 1.5
 _READY_S = 60.0
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SoakPlan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     people: int = 20
     life_s: float = 45.0  # then it is killed or told to stop, in turn
@@ -38,9 +41,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Soak:
-    def __init__(self, home: Path, plan: Plan, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, home: Path, plan: SoakPlan, say: Callable[[str], None] = lambda _: None) -> None:
         self._home = home
-        self._plan = plan
+        self.plan = plan
         self._say = say
         self.tally = Tally()
         self.watch = Watch(home)
@@ -51,7 +54,7 @@ class Soak:
         return time.monotonic() - self._begin
 
     def _is_over(self) -> bool:
-        return self._at_s > self._plan.seconds and len(self.watch.ends) >= self._plan.ends_min
+        return self._at_s > self.plan.seconds and len(self.watch.ends) >= self.plan.ends_min
 
     async def run(self) -> None:
         """Raises ``Lost`` if anything was lost or repeated."""
@@ -63,26 +66,29 @@ class Soak:
             httpx2.AsyncClient(base_url=url, limits=limits, timeout=60.0, trust_env=False) as http,
         ):
             server = Server(http)
-            environ = server_environment(self._home, talker.url, self._plan.database_url)
+            environ = server_environment(self._home, talker.url, self.plan.database_url)
             async with anyio.create_task_group() as lives:
                 lives.start_soon(self._lives, server, environ, port)
                 async with anyio.create_task_group() as people:
-                    for number in range(self._plan.people):
+                    for number in range(self.plan.people):
                         person = Person(
                             f"p{number}",
                             server,
                             self._home / "workspaces",
                             self.tally,
-                            self._plan.seed * 1000 + number,
+                            self.plan.seed * 1000 + number,
                         )
                         people.start_soon(person.live, self._is_over)
                 lives.cancel_scope.cancel()
 
     async def _lives(self, server: Server, environ: dict[str, str], port: int) -> None:
+        middles = cycle(_MIDDLES)
         for how in cycle(_WAYS):
             async with run_server(environ, port) as process:
                 server.up.set()
-                await self._one_life(process)
+                await self._one_life(process, self.plan.life_s / 2)
+                await self._disturb(process, next(middles))
+                await self._one_life(process, self.plan.life_s / 2)
                 if self._is_over():
                     await anyio.sleep_forever()  # the last life ends after the last person has left
                 server.up = anyio.Event()
@@ -90,10 +96,20 @@ class Soak:
                 process.send_signal(how)
                 await process.wait()
 
-    async def _one_life(self, process: anyio.abc.Process) -> None:
-        until = self._at_s + self._plan.life_s
+    async def _disturb(self, process: anyio.abc.Process, how: str) -> None:
+        """The server stands still for a moment, or its clock jumps; it lives on."""
+        self.watch.disturbed.append((self._at_s, how))
+        if how == _FREEZE:
+            process.send_signal(signal.SIGSTOP)
+            await anyio.sleep(_FREEZE_S)
+            process.send_signal(signal.SIGCONT)
+        else:
+            process.send_signal(signal.SIGUSR1 if how == _LATER else signal.SIGUSR2)
+
+    async def _one_life(self, process: anyio.abc.Process, seconds: float) -> None:
+        until = self._at_s + seconds
         while self._at_s < until and not self._is_over():
-            await anyio.sleep(min(1.0, self._plan.life_s / 8))
+            await anyio.sleep(min(1.0, self.plan.life_s / 8))
             sample = self.watch.look(process.pid, self._at_s, self.tally.turns, self.tally.accept_ms)
             if sample is None:
                 raise AssertionError(f"the server ended by itself with {process.returncode}")
@@ -118,9 +134,9 @@ def server_environment(home: Path, provider: str, database_url: str = "") -> dic
 @asynccontextmanager
 async def run_server(environ: dict[str, str], port: int) -> AsyncIterator[anyio.abc.Process]:
     """A server that is ready; killed if it is still there at the end."""
-    command = [sys.executable, "-m", "tests.soak.server", "--port", str(port)]
+    command = [sys.executable, "-m", "everturn.testing.hurried_server", "--port", str(port)]
     async with (
-        await anyio.open_process(command, env=environ, cwd=_ROOT, stderr=None) as process,
+        await anyio.open_process(command, env=environ, stderr=None) as process,
         anyio.create_task_group() as group,
     ):
         try:

@@ -1,9 +1,8 @@
-"""Starts `everturn`, or a module of the tests that uses it, as a fork of a process that has imported it: importing
-takes longer than most commands.
+"""Starts `everturn`, or another module, as a fork of a process that has imported it, which is faster.
 
-Run as a program, it listens on the socket given by its descriptor. Each request names module, arguments, environment
-and folder of a new process, with its standard streams attached; the answer carries a pidfd, and its exit code is
-written to a pipe.
+Run as a program, it listens on the socket given by its descriptor. Each request names module, arguments,
+environment and folder of a new process, with its standard streams attached. The answer carries a pidfd, and
+the exit code is written to a pipe.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from everturn.domain.store_values import Request, Submission
 from everturn.domain.tool import Emit, ToolCall, ToolResult, Verdict
 from everturn.domain.turns import ENDED, TurnState
 from everturn.engine import Engine, EngineParts, EngineSettings
+from everturn.lab.crash.notes import Notes
 from everturn.memory import Memory, MemorySettings, Providers
 from everturn.store import Store
 from everturn.testing import (
@@ -39,10 +40,9 @@ from everturn.testing import (
     Think,
     count_effects,
 )
+from everturn.testing.acting import ME, answer, append, claim, complete, say
 from everturn.testing.models import Answer, Wait
 from everturn.workspace import FilesSettings, Recorder
-from tests.acting import ME, answer, append, claim, complete, say
-from tests.crash.notes import Notes
 
 PROVIDER = "filed"
 COUNTED = ("charge", "book", "sign")  # the tools whose effects are counted

@@ -12,8 +12,8 @@ import anyio
 import httpx2
 
 from everturn.domain.asks import DoubtAnswer
+from everturn.lab.service.talker import EFFECTS
 from everturn.testing.web_server import StreamFrame, frames_of
-from tests.soak.talker import EFFECTS
 
 _ENDS = {"turn.completed", "turn.cancelled", "turn.failed"}
 _TURNS_PER_SESSION = 12

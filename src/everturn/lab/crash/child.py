@@ -1,4 +1,4 @@
-"""The process that is killed: ``python -m tests.crash.child PART URL FOLDER NOTES MOMENT NTH``."""
+"""The process that is killed: ``python -m everturn.lab.crash.child PART URL FOLDER NOTES MOMENT NTH``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from everturn.domain.probe import Moment, Probe
+from everturn.lab.crash.notes import Notes, notes_in
 from everturn.store import Store, open_store
 from everturn.testing import KillingProbe
-from tests.crash.notes import Notes, notes_in
 
 
 async def run(part: str, url: str, folder: Path, note: Notes, probe: Probe) -> None:
@@ -19,11 +19,11 @@ async def run(part: str, url: str, folder: Path, note: Notes, probe: Probe) -> N
 
     async with open_store(url, data_dir=folder, probe=probe) as store:
         if part == "store":
-            from tests.crash.store_work import Life
+            from everturn.lab.crash.store_life import Life
 
             await Life(store, note, reopen).live()
         else:
-            from tests.crash.engine_work import live
+            from everturn.lab.crash.engine_life import live
 
             await live(store, folder, note, probe)
 

@@ -1,15 +1,17 @@
 """``everturn serve`` with shorter times than the settings allow, so that a soak sees them pass.
 
-python -m tests.soak.server --port 8420
+python -m everturn.testing.hurried_server --port 8420
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -17,10 +19,13 @@ from msgspec.structs import replace
 from everturn.cli.main import main as run_command
 from everturn.config import Config, read_config
 from everturn.domain.blobs import Collected, Roots
+from everturn.domain.clock import SystemClock
 from everturn.store.blobs.collector import Collector
 from everturn.store.blobs.files import Files
 
 COLLECTED: Final = "soak-collected"  # the file in the data folder that counts what was collected
+
+_JUMP_MS = 3_600_000
 
 
 def read_short_times(*args: Any, **given: Any) -> Config:
@@ -33,7 +38,9 @@ def read_short_times(*args: Any, **given: Any) -> Config:
 
 def collect_soon() -> None:
     """Bytes are collected after seconds instead of a day, and a file in the data folder counts them."""
-    Files.sweep.__kwdefaults__.update(grace_ms=10_000, wait_ms=2_000)
+    defaults = Files.sweep.__kwdefaults__
+    assert defaults is not None
+    defaults.update(grace_ms=10_000, wait_ms=2_000)
     run = Collector.run
 
     async def counted(self: Collector, roots: Iterable[Roots]) -> Collected:
@@ -46,7 +53,25 @@ def collect_soon() -> None:
     Collector.run = counted  # type: ignore[method-assign]  # counts and calls the original
 
 
+def obey_clock_signals() -> None:
+    """SIGUSR1 sets this process's clock an hour later, SIGUSR2 an hour earlier, as an administrator might."""
+    offset_ms = 0
+    read = SystemClock.now_ms
+
+    def jump(number: int, frame: FrameType | None) -> None:
+        nonlocal offset_ms
+        offset_ms += _JUMP_MS if number == signal.SIGUSR1 else -_JUMP_MS
+
+    def now_ms(self: SystemClock) -> int:
+        return read(self) + offset_ms
+
+    SystemClock.now_ms = now_ms  # type: ignore[method-assign]  # reads the original
+    signal.signal(signal.SIGUSR1, jump)
+    signal.signal(signal.SIGUSR2, jump)
+
+
 def main() -> None:
+    obey_clock_signals()
     collect_soon()
     importlib.import_module("everturn.cli.serve").read_config = read_short_times  # type: ignore[attr-defined]  # a module's own name
     run_command(["serve", *sys.argv[1:]])

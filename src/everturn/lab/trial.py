@@ -1,0 +1,24 @@
+"""One fault and what was found after it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Coroutine
+
+import msgspec
+
+
+class Trial(msgspec.Struct, frozen=True):
+    kind: str  # kill | power | disk | database | service
+    where: str  # the moment of a kill, the way of a cut, the operation or the fault
+    seconds: float  # until everything was checked
+    failure: str = ""  # what was lost or wrong; empty: nothing
+
+
+async def failure_of(check: Coroutine[object, object, None]) -> str:
+    """The traceback of a check that failed, for the report; empty if it did not fail."""
+    try:
+        await check
+    except Exception:
+        return traceback.format_exc()
+    return ""

@@ -1,0 +1,46 @@
+"""The lab as a command: faults of each kind, a report, and how to see a failure again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everturn.lab import Campaign, Plan, Trial, write_report
+from everturn.lab.campaign import Failed
+from everturn.lab.report import as_html, as_markdown
+from tests.forks import run_command
+
+pytestmark = pytest.mark.anyio
+
+
+def test_a_short_campaign_finds_nothing_and_writes_its_report(tmp_path: Path) -> None:
+    counts = ["--kills", "2", "--cuts", "10", "--disk-faults", "2"]
+    done = run_command(
+        "lab", *counts, "--seed", "11", "--report", str(tmp_path), environ={}, stdin="", timeout_s=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (tmp_path / "lab.md").read_text()
+    assert "14 faults. Nothing that was acknowledged was lost" in text
+    assert "| power | 10 | 0 |" in text
+    assert "| kill | 2 | 0 |" in text
+    assert "| disk | 2 | 0 |" in text
+    assert "<svg" in (tmp_path / "lab.html").read_text()
+
+
+async def test_postgresql_faults_lose_nothing(tmp_path: Path) -> None:
+    campaign = Campaign(Plan(seed=5, counts={"database": 3}), tmp_path, lambda _: None)
+    await campaign.run()
+    assert campaign.tally()["database"] == 3
+    assert campaign.failed == []
+
+
+def test_a_failure_is_reported_with_the_command_that_repeats_it(tmp_path: Path) -> None:
+    campaign = Campaign(Plan(seed=7, counts={"kill": 0, "power": 0}), tmp_path, lambda _: None)
+    trial = Trial("power", "unsynced torn", 0.5, "AssertionError: <turn> is missing")
+    campaign.trials.append(trial)
+    campaign.failed.append(Failed(trial, 12))
+    assert "1 of them left something lost or wrong" in as_markdown(campaign)
+    assert "everturn lab --only kill --only power --seed 7 --life 12" in as_markdown(campaign)
+    assert "&lt;turn&gt; is missing" in as_html(campaign)
+    assert all(path.exists() for path in write_report(campaign, tmp_path / "report"))
