@@ -6,8 +6,9 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.model import Abilities
-from everturn.models.anthropic_wire import generation_of
+from everturn.domain.parameters import Effort
 from everturn.models.discovery import Discovery
+from everturn.models.guesses import guess, with_efforts
 from everturn.models.model_lists import ModelLists
 from everturn.models.prices import PriceFacts, Prices
 from everturn.models.providers import DISCOVERED, Provider
@@ -40,6 +41,9 @@ class KnownAbilities:
             for field in known.__struct_fields__
             if (value := getattr(settings, field, None)) is not None
         }
+        if settings.efforts is not None:
+            given["efforts"] = tuple(map(Effort, settings.efforts))
+            given["reasoning"] = bool(settings.efforts) if settings.reasoning is None else settings.reasoning
         if provider.wire == "anthropic" and settings.reasoning:
             given["continues"] = False  # thinking and continuing a prefix exclude each other
         return msgspec.structs.replace(known, **given)
@@ -53,7 +57,8 @@ class KnownAbilities:
         cached = self._known.get(name)
         if cached is not None and cached.until > self._clock.monotonic():
             return cached.abilities
-        abilities = await self._ask(provider, model) or await self._guess(provider, model)
+        asked = await self._ask(provider, model)
+        abilities = with_efforts(provider, model, asked) if asked else await self._guess(provider, model)
         self._known[name] = _Known(abilities, self._clock.monotonic() + _AGE_MAX_S)
         return abilities
 
@@ -67,7 +72,4 @@ class KnownAbilities:
 
     async def _guess(self, provider: Provider, model: str) -> Abilities:
         facts = PriceFacts() if provider.is_local else await self._prices.facts(provider.base_url, model)
-        continues = bool(provider.continues_by)
-        if provider.wire == "anthropic":
-            continues = generation_of(model).takes_prefix
-        return Abilities(images=provider.images, continues=continues, context_tokens=facts.context_tokens)
+        return guess(provider, model, facts)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 
-import anyio
 import httpx2
 import msgspec
 
@@ -22,24 +21,23 @@ from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Message, Outcome, Reasoning
 from everturn.domain.model import (
     Chunk,
-    Finish,
     ModelRequest,
     ReasoningChunk,
     TextChunk,
     ToolSchema,
 )
-from everturn.domain.model_errors import ModelRefused
+from everturn.domain.parameters import Effort
 from everturn.domain.turns import FinishReason, Usage
-from everturn.models import failures
-from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps, unique_calls
+from everturn.models.event_wire import EventReading, EventWire
+from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps
 from everturn.models.history_cache import HistoryCache
-from everturn.models.wire import Price, RequestSender, ResponseBytes, Target, digest, encode, no_price
-from everturn.models.wire_model import AnswerReader, WireModel
+from everturn.models.refusals import Sent, send_once
+from everturn.models.wire import Price, RequestSender, Target, encode, no_price
 
 VERSION = "2023-06-01"
-_CLOSE_TIMEOUT_S = 0.25
 _OUTPUT_TOKENS = 16_384
 _THINKING_TOKENS = 8_192
+_BUDGETS: Mapping[Effort, int] = {Effort.LOW: 2_048, Effort.MEDIUM: 8_192, Effort.HIGH: 24_576}
 _MARKED = 2  # of the user's messages, the last: up to each of them the provider keeps what it has read
 _EPHEMERAL: Mapping[str, str] = {"type": "ephemeral"}
 
@@ -134,8 +132,10 @@ def generation_of(model: str) -> Generation:
     return Generation((int(found[1]), int(found[2] or 0)) if found else None)
 
 
-class AnthropicModel(WireModel):
+class AnthropicModel(EventWire):
     """One model of Anthropic's API or a compatible server."""
+
+    _address_hint = "Check the address (base_url): it is what comes before /v1/messages."
 
     def __init__(
         self,
@@ -163,76 +163,33 @@ class AnthropicModel(WireModel):
             body["system"] = [{"type": "text", "text": request.system, "cache_control": _EPHEMERAL}]
         if request.tools and target.abilities.tools:
             body["tools"] = _tools(request.tools, is_marked=not request.system)
-        if target.thinks:
-            body |= _thinking(generation, body["max_tokens"])
+        if self._is_thinking(request):
+            body |= _thinking(generation, body["max_tokens"], request.effort)
         elif request.temperature is not None and generation.takes_temperature:
             body["temperature"] = request.temperature
         if request.json_schema is not None and generation.takes_schema:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": request.json_schema}}
+            form = {"type": "json_schema", "schema": request.json_schema}
+            body["output_config"] = {**body.get("output_config", {}), "format": form}
         return encode({**target.extra, **body})
 
-    @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
-        body = self.body(request)
+    def _is_thinking(self, request: ModelRequest) -> bool:
+        if request.effort is None:
+            return self._target.thinks
+        # Thinking and continuing a prefix exclude each other.
+        goes_on = bool(request.prefix.strip() and self._target.continues_by)
+        return request.effort is not Effort.OFF and not goes_on
+
+    async def _send(self, stack: AsyncExitStack, request: ModelRequest) -> Sent:
         headers = {"content-type": "application/json", "anthropic-version": VERSION}
         if self._target.key is not None:
             headers["x-api-key"] = self._target.key.reveal()
-        async with (
-            self._caller.post("/v1/messages", headers, body) as answer,
-            aclosing(self._chunks(answer, request, body)) as chunks,
-        ):
-            yield chunks
+        return await send_once(stack, self._caller, "/v1/messages", headers, self.body(request))
 
-    async def _chunks(
-        self, answer: ResponseBytes, request: ModelRequest, body: bytes
-    ) -> AsyncGenerator[Chunk, None]:
-        if answer.media_type not in ("text/event-stream", ""):
-            raise ModelRefused(
-                f"{self.name} answered with {answer.media_type}, not with a stream.",
-                hint="Check the address (base_url): it is what comes before /v1/messages.",
-            )
-        reading = _Reading(self._caller, _space_not_sent(request, self._target))
-        async with aclosing(answer.pieces()) as pieces:
-            with answer.translate_failures():
-                async for piece in pieces:
-                    for chunk in reading.take(reading.feed(piece)):
-                        yield chunk
-                    reading.check()
-                    if reading.is_done:
-                        break
-            if reading.is_done:
-                await _drain(pieces)
-            else:
-                for chunk in reading.take(reading.rest()):
-                    yield chunk
-                reading.check()
-        if reading.finish is None:
-            raise failures.cut(self.name, "the stream ended without a stop reason")
-        yield await self._finish(reading, request, body)
-
-    async def _finish(self, reading: _Reading, request: ModelRequest, body: bytes) -> Finish:
-        calls = unique_calls(reading.calls(), request, digest(body))
-        usage = reading.usage()
-        cost = await self._price(self._target.model, usage, reading.written_tokens)
-        return Finish(
-            reading.finish or FinishReason.STOP,
-            calls,
-            reading.reasoning(),
-            msgspec.structs.replace(usage, cost_usd=cost),
-        )
+    def _reading(self, request: ModelRequest) -> EventReading:
+        return _Reading(self._caller, _space_not_sent(request, self._target))
 
 
-async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Read to the end of the body, so that the connection serves the next step; never wait for it."""
-    with anyio.move_on_after(_CLOSE_TIMEOUT_S):
-        try:
-            async for _ in pieces:
-                continue
-        except httpx2.HTTPError:
-            return  # the answer is complete: a connection that fails now does no harm
-
-
-class _Reading(AnswerReader):
+class _Reading(EventReading):
     """One answer, assembled from its events."""
 
     def __init__(self, caller: RequestSender, lost_space: str) -> None:
@@ -241,19 +198,8 @@ class _Reading(AnswerReader):
         self._blocks: dict[int, _OpenBlock] = {}
         self._input = _Usage()
         self._output_tokens: int | None = None
-        self.is_done = False
-
-    def check(self) -> None:
-        """Raise the stored error, after the text before it was yielded."""
-        if self._trouble is not None:
-            raise self._trouble
-
-    def rest(self) -> list[bytes]:
-        data = self._sse.rest()
-        return [] if data is None else [data]
 
     def take(self, events: list[bytes]) -> list[Chunk]:
-        """The chunks of these events; adjacent chunks of one kind are merged."""
         chunks: list[Chunk] = []
         text = ""
         for data in events:
@@ -478,10 +424,12 @@ def _tools(tools: tuple[ToolSchema, ...], *, is_marked: bool) -> list[JsonObject
     return described
 
 
-def _thinking(generation: Generation, max_tokens: int) -> JsonObject:
+def _thinking(generation: Generation, max_tokens: int, effort: Effort | None) -> JsonObject:
     if generation.thinks_adaptively:
-        return {"thinking": {"type": "adaptive", "display": "summarized"}}
-    budget = max(1024, min(_THINKING_TOKENS, max_tokens // 2))
+        thinking: JsonObject = {"thinking": {"type": "adaptive", "display": "summarized"}}
+        return thinking if effort is None else {**thinking, "output_config": {"effort": effort.value}}
+    wanted = _THINKING_TOKENS if effort is None else _BUDGETS.get(effort, _THINKING_TOKENS)
+    budget = max(1024, min(wanted, max_tokens // 2))
     return {
         "thinking": {"type": "enabled", "budget_tokens": budget},
         "max_tokens": max(max_tokens, budget + 1024),

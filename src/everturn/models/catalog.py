@@ -11,6 +11,7 @@ from everturn.domain.model import Abilities
 from everturn.domain.model_errors import ModelKeyMissing, ModelTrouble
 from everturn.models.directory import ProviderDirectory
 from everturn.models.discovery import FoundServer
+from everturn.models.guesses import guess, with_efforts
 from everturn.models.local import CODER_SPEC, POCKET_SPEC, Fetches, LocalSpec, check_runtime
 from everturn.models.model_lists import ListedModel, ModelLists
 from everturn.models.prices import PriceFacts, Prices
@@ -101,7 +102,7 @@ class ModelCatalog:
                 f"{provider.name}:{entry.id}",
                 provider.name,
                 "ready",
-                entry.abilities(provider) if provider.says_abilities else None,
+                _abilities(provider, entry, facts.get(entry.id, PriceFacts())),
                 facts.get(entry.id, PriceFacts()),
                 key_source=key_source,
                 can_chat=entry.can_chat,
@@ -123,6 +124,13 @@ class ModelCatalog:
                 state = "not_fetched"
         provider = spec.name.partition(":")[0]
         return ModelState(spec.name, provider, state, spec.abilities, size=spec.weights.size, note=note)
+
+
+def _abilities(provider: Provider, entry: ListedModel, facts: PriceFacts) -> Abilities | None:
+    """None: its server would have to be asked for each model."""
+    if provider.says_abilities:
+        return with_efforts(provider, entry.id, entry.abilities(provider))
+    return None if provider.is_local else guess(provider, entry.id, facts)
 
 
 def _without_key(provider: Provider, note: str) -> ModelState:

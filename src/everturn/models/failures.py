@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 
 from everturn.domain.errors import Remedy
-from everturn.domain.json_types import Json
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.model_errors import (
     ContextTooLong,
     ModelDropped,
@@ -50,6 +50,8 @@ _NO_CREDIT = re.compile(
 _OPTIONAL: Mapping[str, re.Pattern[str]] = {
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
     "response_format": re.compile(r"response_format|json_schema|structured output", re.IGNORECASE),
+    "include": re.compile(r"encrypted[ _]content|\binclude\b", re.IGNORECASE),
+    "reasoning": re.compile(r"reasoning[._ ]summar", re.IGNORECASE),
     "stream_options": re.compile(r"stream_options", re.IGNORECASE),
     "max_tokens": re.compile(r"'max_tokens'.*max_completion_tokens", re.IGNORECASE | re.DOTALL),
     "tools": re.compile(r"\btools?\b|function.calling|--jinja", re.IGNORECASE),
@@ -60,7 +62,7 @@ _PLAIN_WORDS = frozenset({"messages", "model", "stream", "tools"})  # fields, an
 _NOT_TAKEN = re.compile(
     r"(?:not|n't) (?:be )?(?:currently )?(?:support|permitted|allowed|accept|implement|enabled)"
     r"|no endpoints found that support|unsupported|extra[ _](?:inputs|forbidden|fields)|unrecogni[sz]ed"
-    r"|unknown (?:parameter|field|argument)|unexpected keyword|requires? --",
+    r"|must be verified to generate|unknown (?:parameter|field|argument)|unexpected keyword|requires? --",
     re.IGNORECASE,
 )
 _NO_MODEL = re.compile(
@@ -106,6 +108,7 @@ class Complaint(msgspec.Struct, frozen=True):
     type: str = ""
     code: str = ""
     status: int | None = None
+    wait_s: float | None = None
 
 
 def from_status(
@@ -114,7 +117,10 @@ def from_status(
     """The error for a refused request."""
     complaint = _read(body)
     kind = _kind(status, complaint)
-    wait = _retry_after(headers, now_ms) if kind.is_transient else None
+    wait = None
+    if kind.is_transient:
+        wait = _retry_after(headers, now_ms)
+        wait = complaint.wait_s if wait is None else wait
     said = redact(complaint.message)[:_MESSAGE_CHARS_MAX]
     detail = f": {said}" if said else ""
     return kind(
@@ -170,7 +176,7 @@ def refused_field(error: ModelTrouble, fields: Mapping[str, Json]) -> str | None
 def _is_about_more(said: str, fields: Mapping[str, Json]) -> bool:
     """Whether an error that mentions tools is about a single tool or about another field."""
     # Tools that the settings add for the server's own use have no function.
-    named = (tool.get("function", {}).get("name") for tool in fields["tools"])
+    named = (tool.get("function", tool).get("name") for tool in fields["tools"])
     tools = (re.escape(name) for name in named if name)
     others = (re.escape(name) for name in fields if name not in _PLAIN_WORDS)
     return bool(
@@ -219,7 +225,19 @@ def _complaint(error: Json) -> Complaint:
     inner = error.get("metadata")
     if isinstance(inner, dict) and inner.get("raw"):  # a router quotes the provider behind it
         message = f"{message}: {inner['raw']}"
-    return Complaint(str(message), str(error.get("type") or ""), "" if status else str(code or ""), status)
+    kind = str(error.get("type") or "")
+    return Complaint(str(message), kind, "" if status else str(code or ""), status, _wait_of(error))
+
+
+def _wait_of(error: JsonObject) -> float | None:
+    """Google says among the details how long to wait: ``{"retryDelay": "7s"}``."""
+    details = error.get("details")
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        seconds = _seconds(delay.removesuffix("s"), 1.0) if isinstance(delay, str) else None
+        if seconds is not None:
+            return min(max(seconds, 0.0), _RETRY_AFTER_MAX_S)
+    return None
 
 
 def _kind(status: int, complaint: Complaint) -> type[ModelTrouble]:
@@ -276,7 +294,8 @@ def _lacks_credit(status: int, complaint: Complaint) -> bool:
 
 
 def _is_about_key(status: int, complaint: Complaint) -> bool:
-    return status in _KEY_STATUSES or complaint.type == "authentication_error"
+    is_named = "api key not valid" in complaint.message.lower()  # Google's, with status 400
+    return is_named or status in _KEY_STATUSES or complaint.type == "authentication_error"
 
 
 _COUNT_MAX = 120  # of a unit of time, before the next larger one is used

@@ -25,6 +25,7 @@ from everturn.domain.messages import (
     Text,
 )
 from everturn.domain.model import ModelRequest
+from everturn.models.wire import encode
 
 SUMMARY_TITLE = "Summary of the conversation so far:"
 GO_ON = "Please go on."
@@ -85,6 +86,13 @@ def arguments_of(call: Call) -> JsonObject:
     except msgspec.DecodeError:
         return {"malformed_arguments": call.arguments}
     return value if isinstance(value, dict) else {"malformed_arguments": call.arguments}
+
+
+def arguments_text(call: Call) -> str:
+    """The arguments as the model wrote them if they are an object: the cached prefix stays the same."""
+    arguments = arguments_of(call)
+    is_readable = "malformed_arguments" not in arguments and call.arguments
+    return call.arguments if is_readable else encode(arguments).decode()
 
 
 def unique_calls(calls: Sequence[Call], request: ModelRequest, salt: str) -> tuple[Call, ...]:

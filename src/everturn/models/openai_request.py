@@ -10,9 +10,10 @@ from functools import partial
 from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Message, Role
 from everturn.domain.model import ModelRequest, ToolSchema
-from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps
+from everturn.domain.parameters import Effort
+from everturn.models.history import Image, ModelStep, UserStep, arguments_text, history_steps
 from everturn.models.history_cache import HistoryCache
-from everturn.models.wire import Target, digest, encode
+from everturn.models.wire import Target, digest
 
 _ID_CHARS_MAX = 40
 _MISTRAL = re.compile(r"(?:mi|mini|code|dev|magi)stral|(?:mi|pi|vo)xtral", re.IGNORECASE)
@@ -31,8 +32,10 @@ def fields_of(request: ModelRequest, target: Target, cache: HistoryCache) -> Jso
         body["tools"] = [_tool(tool) for tool in sorted(request.tools, key=lambda tool: tool.name)]
     if request.output_tokens_max is not None:
         body[target.tokens_field] = request.output_tokens_max
-    if request.temperature is not None:
+    if request.temperature is not None and target.abilities.temperature:
         body["temperature"] = request.temperature
+    if request.effort is not None:
+        body |= _effort(request.effort, target)
     if request.json_schema is not None:
         form = {"name": "answer", "schema": request.json_schema}
         body["response_format"] = {"type": "json_schema", "json_schema": form}
@@ -41,6 +44,13 @@ def fields_of(request: ModelRequest, target: Target, cache: HistoryCache) -> Jso
     if request.prefix and target.continues_by == "final":
         body |= {"continue_final_message": True, "add_generation_prompt": False}
     return {**target.extra, **body}
+
+
+def _effort(effort: Effort, target: Target) -> JsonObject:
+    if target.effort_field == "reasoning":  # OpenRouter's
+        is_off = effort is Effort.OFF
+        return {"reasoning": {"enabled": False} if is_off else {"effort": effort.value}}
+    return {target.effort_field: "none" if effort is Effort.OFF else effort.value}
 
 
 def _messages(request: ModelRequest, target: Target, cache: HistoryCache) -> list[Json]:
@@ -90,7 +100,7 @@ def _assistant(said: ModelStep, target: Target) -> JsonObject:
             {
                 "id": _wire_id(call.id, target),
                 "type": "function",
-                "function": {"name": call.name, "arguments": _arguments(call)},
+                "function": {"name": call.name, "arguments": arguments_text(call)},
             }
             for call in said.calls
         ]
@@ -114,6 +124,10 @@ def _wire_id(call_id: str, target: Target) -> str:
     """
     if _MISTRAL.search(target.model):
         return call_id if _MISTRAL_ID.fullmatch(call_id) else digest(call_id.encode())[:9]
+    return short_id(call_id)
+
+
+def short_id(call_id: str) -> str:
     return call_id if len(call_id) <= _ID_CHARS_MAX else "call_" + digest(call_id.encode())
 
 
@@ -132,13 +146,6 @@ def without(fields: JsonObject, refused: str) -> JsonObject:
     if refused == "max_tokens":
         rest["max_completion_tokens"] = fields[refused]
     return rest
-
-
-def _arguments(call: Call) -> str:
-    """The arguments as the model wrote them if they are an object: the cached prefix stays the same."""
-    arguments = arguments_of(call)
-    is_readable = "malformed_arguments" not in arguments and call.arguments
-    return call.arguments if is_readable else encode(arguments).decode()
 
 
 def _tool(tool: ToolSchema) -> JsonObject:

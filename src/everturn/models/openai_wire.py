@@ -30,7 +30,8 @@ from everturn.models import failures
 from everturn.models.history import unique_calls
 from everturn.models.history_cache import HistoryCache
 from everturn.models.openai_request import fields_of, has_called, without
-from everturn.models.wire import Price, RequestSender, ResponseBytes, Target, digest, encode, no_price
+from everturn.models.refusals import CarefulSender, Refusals, Sent, left_out_notes
+from everturn.models.wire import Price, RequestSender, Target, digest, encode, no_price
 from everturn.models.wire_model import AnswerReader, WireModel
 
 # Usage and [DONE] usually follow the finish at once. A server that keeps the stream open must not hold up the
@@ -52,7 +53,6 @@ _FINISHES: Mapping[str, FinishReason] = {
 }
 # Finish reasons with which a server reports a failure.
 _BROKEN_FINISHES = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
-_REFUSAL_AGE_MAX_S = 600.0
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -108,23 +108,6 @@ class _Event(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class Refusals:
-    """The fields that a server has rejected, so that later requests leave them out.
-
-    They expire after a while, because the server's configuration may change.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until: dict[str, float] = {}
-
-    def add(self, field: str) -> None:
-        self._until[field] = self._clock.monotonic() + _REFUSAL_AGE_MAX_S
-
-    def __contains__(self, field: str) -> bool:
-        return self._until.get(field, 0.0) > self._clock.monotonic()
-
-
 class OpenAIModel(WireModel):
     """One model of an OpenAI-compatible server."""
 
@@ -138,7 +121,7 @@ class OpenAIModel(WireModel):
         cache: HistoryCache | None = None,
     ) -> None:
         super().__init__(target, client, clock, price, cache)
-        self._refusals = refusals or Refusals(clock)
+        self._sender = CarefulSender(self._caller, refusals or Refusals(clock), without)
 
     def body(self, request: ModelRequest) -> bytes:
         """The exact bytes of the request; equal requests give equal bytes."""
@@ -149,34 +132,17 @@ class OpenAIModel(WireModel):
         headers = {"content-type": "application/json"}
         if self._target.key is not None:
             headers["authorization"] = "Bearer " + self._target.key.reveal()
+        fields = fields_of(request, self._target, self._history_cache)
         async with AsyncExitStack() as stack:
-            fields = fields_of(request, self._target, self._history_cache)
             # A turn that has made calls needs its tools: it fails with the server's message.
             kept = {"tools"} if has_called(request) else set()
-            for field in [name for name in fields if name in self._refusals and name not in kept]:
-                fields = without(fields, field)
-            while True:
-                body = encode(fields)
-                try:
-                    post = self._caller.post("/chat/completions", headers, body)
-                    answer = await stack.enter_async_context(post)
-                    break
-                except ModelTrouble as error:
-                    # No standard says what a server accepts; this one has just said what it does not.
-                    refused = failures.refused_field(error, fields)
-                    if refused is None or refused in kept:
-                        raise
-                    self._refusals.add(refused)
-                    fields = without(fields, refused)
-            is_toolless = bool(request.tools) and self._target.abilities.tools and "tools" not in fields
-            chunks = self._chunks(answer, request, body, is_toolless=is_toolless)
-            yield await stack.enter_async_context(aclosing(chunks))
+            sent = await self._sender.send(stack, "/chat/completions", headers, fields, kept)
+            yield await stack.enter_async_context(aclosing(self._chunks(sent, request)))
 
-    async def _chunks(
-        self, answer: ResponseBytes, request: ModelRequest, body: bytes, *, is_toolless: bool
-    ) -> AsyncGenerator[Chunk, None]:
-        if is_toolless:
-            yield ProgressChunk(f"{self.name} takes no tools here, and answers without them")
+    async def _chunks(self, sent: Sent, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        answer = sent.answer
+        for note in left_out_notes(self.name, sent.left_out):
+            yield ProgressChunk(note)
         reading = _Reading(self._caller)
         if answer.media_type == "application/json":
             for chunk in reading.take([await answer.whole()]):
@@ -208,7 +174,7 @@ class OpenAIModel(WireModel):
                 reading.check()
         if reading.finish is None:
             raise failures.cut(self.name, "the stream ended without a finish reason")
-        yield await self._finish(reading, request, body)
+        yield await self._finish(reading, request, sent.body)
 
     async def _finish(self, reading: _Reading, request: ModelRequest, body: bytes) -> Finish:
         calls = unique_calls(reading.calls(), request, digest(body))

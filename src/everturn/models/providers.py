@@ -26,6 +26,7 @@ class Provider(msgspec.Struct, frozen=True):
     images: bool = False
     continues_by: str = ""
     tokens_field: str = "max_tokens"
+    effort_field: str = "reasoning_effort"
     headers: dict[str, str] = {}
     extra: JsonObject = {}
     idle_timeout_s: float = 180.0
@@ -48,6 +49,7 @@ _TITLES: Mapping[str, str] = MappingProxyType(
     {
         "anthropic": "Anthropic",
         "openai": "OpenAI",
+        "google": "Google",
         "openrouter": "OpenRouter",
         "ollama": "Ollama",
         "lmstudio": "LM Studio",
@@ -74,11 +76,22 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
             Provider(
                 "openai",
                 "https://api.openai.com/v1",
+                wire="responses",
                 key_variables=("OPENAI_API_KEY",),
                 url_variables=("OPENAI_BASE_URL",),
                 model="gpt-5-mini",
                 images=True,
                 tokens_field="max_completion_tokens",
+            ),
+            Provider(
+                "google",
+                "https://generativelanguage.googleapis.com/v1beta",
+                wire="gemini",
+                key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+                url_variables=("GEMINI_BASE_URL",),
+                model="gemini-2.5-flash",
+                images=True,
+                says_abilities=True,
             ),
             Provider(
                 "openrouter",
@@ -88,6 +101,7 @@ PROVIDERS: Mapping[str, Provider] = MappingProxyType(
                 key_path="/key",  # its list of models is public and would take any key
                 model="openrouter/auto",
                 extra={"usage": {"include": True}},
+                effort_field="reasoning",
                 says_abilities=True,
             ),
             Provider(
@@ -179,6 +193,7 @@ def _apply_environ(provider: Provider, environ: Mapping[str, str]) -> Provider:
             # Another server behind the same variable speaks the plain wire and may want no key.
             return msgspec.structs.replace(
                 provider,
+                wire="openai" if provider.wire == "responses" else provider.wire,
                 base_url=address.rstrip("/"),
                 needs_key=False,
                 model="",
@@ -192,7 +207,13 @@ def _apply_settings(name: str, known: Provider | None, given: ProviderSettings) 
     base = known or Provider(name, given.base_url or "", needs_key=given.key_env is not None)
     changes: JsonObject = {"headers": {**base.headers, **given.headers}}
     if given.base_url is not None:
-        changes |= {"base_url": given.base_url.rstrip("/"), "model": "", "tokens_field": "max_tokens"}
+        wire = "openai" if base.wire == "responses" else base.wire
+        changes |= {
+            "base_url": given.base_url.rstrip("/"),
+            "model": "",
+            "tokens_field": "max_tokens",
+            "wire": wire,
+        }
     if given.key_env is not None:
         changes["key_variables"] = (given.key_env,)
     for field in ("wire", "continues_by", "idle_timeout_s"):

@@ -7,7 +7,7 @@ key_env = "WORK_LLM_KEY"                # or a key stored under the name "work"
 [models.settings."openai:gpt-x"]        # corrections to what Everturn finds out
 context_tokens = 128000
 images = true
-extra = {reasoning_effort = "low"}      # merged into each request
+efforts = ["low", "high"]               # of reasoning
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ class ProviderSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="Environment variable with the API key. A key can also be stored."),
     ] = None
     wire: Annotated[
-        Literal["openai", "anthropic"] | None,
-        Meta(description="Protocol: openai (also for compatible servers) or anthropic."),
+        Literal["openai", "responses", "anthropic", "gemini"] | None,
+        Meta(
+            description="Protocol: openai (also for compatible servers), responses (OpenAI's newer one), "
+            "anthropic or gemini."
+        ),
     ] = None
     headers: Annotated[dict[str, str], Meta(description="Extra HTTP headers of every request.")] = {}
     continues_by: Annotated[
@@ -64,6 +67,11 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is_small: Annotated[
         bool | None, Meta(description="A very small model: it gets a short prompt and no tools.")
     ] = None
+    efforts: Annotated[
+        tuple[Literal["off", "minimal", "low", "medium", "high"], ...] | None,
+        Meta(description="The reasoning efforts that one can choose between."),
+    ] = None
+    temperature: Annotated[bool | None, Meta(description="The model takes a temperature.")] = None
     calls_in_text: Annotated[
         bool,
         Meta(description="Read tool calls from the text, for models that write a call instead of making it."),

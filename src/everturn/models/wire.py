@@ -48,6 +48,7 @@ class Target(msgspec.Struct, frozen=True):
     # | flag (that, with prefix: true) | final (continue_final_message).
     continues_by: str = ""
     tokens_field: str = "max_tokens"
+    effort_field: str = "reasoning_effort"
     # llama.cpp's server closes a connection after a stream without announcing it, and the next request on it
     # is lost. Without TLS a new connection is cheap, so each call gets its own.
     keeps_alive: bool = True

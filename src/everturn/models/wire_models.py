@@ -8,10 +8,13 @@ from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models.anthropic_wire import AnthropicModel
 from everturn.models.clients import HttpClients
+from everturn.models.gemini_wire import GeminiModel
 from everturn.models.history_cache import HistoryCache
-from everturn.models.openai_wire import OpenAIModel, Refusals
+from everturn.models.openai_wire import OpenAIModel
 from everturn.models.prices import Prices
 from everturn.models.providers import Provider
+from everturn.models.refusals import Refusals
+from everturn.models.responses_wire import ResponsesModel
 from everturn.models.settings import ModelSettings
 from everturn.models.small_models import TextCalls
 from everturn.models.wire import Target
@@ -34,7 +37,11 @@ class WireModels:
         client = self._clients.of(provider)
         if provider.wire == "anthropic":
             return AnthropicModel(target, client, self._clock, price, self._history_cache)
+        if provider.wire == "gemini":
+            return GeminiModel(target, client, self._clock, price, self._history_cache)
         refusals = self._refusals.setdefault(target.name, Refusals(self._clock))
+        if provider.wire == "responses":
+            return ResponsesModel(target, client, self._clock, price, refusals, self._history_cache)
         model = OpenAIModel(target, client, self._clock, price, refusals, self._history_cache)
         return TextCalls(model) if settings.calls_in_text else model
 
@@ -58,6 +65,7 @@ def make_target(
         idle_timeout_s=provider.idle_timeout_s,
         continues_by=(provider.continues_by or "last") if abilities.continues else "",
         tokens_field=provider.tokens_field,
+        effort_field=provider.effort_field,
         thinks=bool(settings.reasoning),
         keeps_alive=provider.base_url.startswith("https://"),
     )

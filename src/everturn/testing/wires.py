@@ -228,3 +228,52 @@ def anthropic_end(reason: str = "end_turn", **usage: Json) -> list[JsonObject]:
 
 def anthropic_answer(texts: Sequence[str], reason: str = "end_turn") -> list[bytes]:
     return sse(anthropic_start(), *anthropic_text(0, *texts), *anthropic_end(reason))
+
+
+def responses_event(kind: str, **more: Json) -> JsonObject:
+    return {"type": f"response.{kind}", **more}
+
+
+def responses_text(*texts: str, index: int = 0) -> list[JsonObject]:
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
+    deltas = [responses_event("output_text.delta", output_index=index, delta=text) for text in texts]
+    return [
+        responses_event("output_item.added", output_index=index, item=item),
+        *deltas,
+        responses_event("output_item.done", output_index=index, item=item),
+    ]
+
+
+def responses_call(index: int, ident: str, name: str, *pieces: str) -> list[JsonObject]:
+    item = {"type": "function_call", "id": f"fc_{index}", "call_id": ident, "name": name, "arguments": ""}
+    kind = "function_call_arguments.delta"
+    return [
+        responses_event("output_item.added", output_index=index, item=item),
+        *(responses_event(kind, output_index=index, delta=piece) for piece in pieces),
+        responses_event("output_item.done", output_index=index, item={**item, "arguments": "".join(pieces)}),
+    ]
+
+
+def responses_end(reason: str = "", **usage: Json) -> JsonObject:
+    response: JsonObject = {"status": "completed", "usage": usage or {"input_tokens": 3, "output_tokens": 5}}
+    if reason:
+        response |= {"status": "incomplete", "incomplete_details": {"reason": reason}}
+    return responses_event("incomplete" if reason else "completed", response=response)
+
+
+def responses_answer(texts: Sequence[str], reason: str = "") -> list[bytes]:
+    created = responses_event("created", response={"status": "in_progress", "error": None, "usage": None})
+    return sse(created, *responses_text(*texts), responses_end(reason))
+
+
+def gemini_event(*parts: JsonObject, finish: str | None = None, **usage: Json) -> JsonObject:
+    """Not with ``type``: this protocol's events have none."""
+    candidate: JsonObject = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
+    if finish:
+        candidate["finishReason"] = finish
+    counted = usage or {"promptTokenCount": 3}
+    return {"candidates": [candidate], "usageMetadata": counted, "modelVersion": "gemini-test"}
+
+
+def gemini_answer(texts: Sequence[str], finish: str = "STOP", **usage: Json) -> list[bytes]:
+    return sse(*(gemini_event({"text": text}) for text in texts), gemini_event(finish=finish, **usage))

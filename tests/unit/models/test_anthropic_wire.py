@@ -10,16 +10,9 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.messages import Call, Outcome, Reasoning, Result, Role, Text
 from everturn.domain.model import Abilities, ModelRequest
 from everturn.domain.model_errors import (
-    ContextTooLong,
-    ModelDropped,
-    ModelOverloaded,
-    ModelRefused,
-    ModelTimeout,
-    ModelTrouble,
-    ModelUnknown,
-    RateLimited,
     StreamCut,
 )
+from everturn.domain.parameters import Effort
 from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models.anthropic_wire import AnthropicModel, generation_of
@@ -32,7 +25,6 @@ from everturn.testing.wires import (
     anthropic_end,
     anthropic_start,
     anthropic_text,
-    refuse,
     sse,
 )
 from tests.unit.models.samples import (
@@ -95,13 +87,6 @@ async def test_the_price_knows_what_was_written_to_the_cache(
     server.play(WireAnswer(sse(start, *anthropic_text(0, "x"), *anthropic_end())))
     chunks = await collect(AnthropicModel(target, client, SystemClock(), price), asks())
     assert finish_of(chunks).usage.cost_usd == 0.5
-
-
-async def test_text_is_whole_however_the_bytes_are_torn(model: AnthropicModel, server: WireServer) -> None:
-    whole = b"".join(anthropic_answer(["naïve ", "日本語 ", "👩‍👩‍👧‍👦"]))
-    for size in (1, 2, 3, 7, 64):
-        server.play(WireAnswer([whole[at : at + size] for at in range(0, len(whole), size)]))
-        assert text_of(await collect(model, asks())) == "naïve 日本語 👩‍👩‍👧‍👦"
 
 
 async def test_line_endings_comments_and_kinds_of_the_future(
@@ -219,94 +204,6 @@ async def test_a_stream_without_its_proper_end_is_cut(
     assert (text, type(error)) == ("partial", StreamCut)
 
 
-@pytest.mark.parametrize(
-    ("kind", "raises"),
-    [
-        ("overloaded_error", ModelOverloaded),
-        ("rate_limit_error", RateLimited),
-        ("api_error", ModelOverloaded),
-        ("timeout_error", ModelTimeout),
-        ("authentication_error", ModelRefused),
-        ("invalid_request_error", ModelRefused),
-    ],
-)
-async def test_an_error_event_keeps_the_text_before_it(
-    model: AnthropicModel, server: WireServer, kind: str, raises: type[ModelTrouble]
-) -> None:
-    error = {"type": "error", "error": {"type": kind, "message": f"said with {KEY}"}}
-    server.play(WireAnswer([b"".join(sse(anthropic_start(), *anthropic_text(0, "partial")[:2], error))]))
-    text, raised = await collect_until_trouble(model, asks())
-    assert (text, type(raised)) == ("partial", raises)
-    assert KEY not in str(raised)
-
-
-@pytest.mark.parametrize("ending", ["drop", "reset"])
-async def test_a_broken_connection(model: AnthropicModel, server: WireServer, ending: str) -> None:
-    server.play(WireAnswer(sse(anthropic_start()), ending=ending))
-    _, error = await collect_until_trouble(model, asks())
-    assert isinstance(error, ModelDropped)
-
-
-async def test_garbage_is_a_cut_and_keeps_the_text_before_it(
-    model: AnthropicModel, server: WireServer
-) -> None:
-    server.play(WireAnswer([b"".join(sse(anthropic_start(), *anthropic_text(0, "before"), b"{not json}"))]))
-    text, error = await collect_until_trouble(model, asks())
-    assert (text, type(error)) == ("before", StreamCut)
-
-
-async def test_silence_is_a_timeout(server: WireServer, client: httpx2.AsyncClient) -> None:
-    server.play(
-        WireAnswer(is_silent=True),
-        WireAnswer(sse(anthropic_start(), *anthropic_text(0, "par")), ending="hang"),
-    )
-    model = make(server, client, idle_timeout_s=0.05)
-    assert [type((await collect_until_trouble(model, asks()))[1]) for _ in range(2)] == [ModelTimeout] * 2
-
-
-@pytest.mark.parametrize("ending", ["drop", "hang"])
-async def test_after_its_stop_an_answer_is_whole(
-    model: AnthropicModel, server: WireServer, ending: str
-) -> None:
-    server.play(WireAnswer([b"".join(anthropic_answer(["all"]))], ending=ending))
-    assert text_of(await collect(model, asks())) == "all"
-
-
-async def test_a_whole_answer_leaves_the_connection_for_the_next_step(
-    model: AnthropicModel, server: WireServer
-) -> None:
-    for _ in range(3):
-        server.play(WireAnswer(anthropic_answer(["x"])))
-        await collect(model, asks())
-    assert server.connections == 1
-
-
-@pytest.mark.parametrize(
-    ("status", "kind", "said", "raises"),
-    [
-        (429, "rate_limit_error", "slow", RateLimited),
-        (529, "overloaded_error", "Overloaded", ModelOverloaded),
-        (503, "api_error", "away", ModelOverloaded),
-        (401, "authentication_error", "invalid x-api-key", ModelRefused),
-        (403, "permission_error", "no", ModelRefused),
-        (404, "not_found_error", "model: claude-x", ModelUnknown),
-        (400, "invalid_request_error", "prompt is too long: 250000 tokens > 200000 maximum", ContextTooLong),
-        (413, "request_too_large", "big", ContextTooLong),
-        (400, "invalid_request_error", "Your credit balance is too low", ModelRefused),
-        (400, "invalid_request_error", "messages: wrong", ModelRefused),
-    ],
-)
-async def test_every_refusal_has_its_name(
-    model: AnthropicModel, server: WireServer, status: int, kind: str, said: str, raises: type[ModelTrouble]
-) -> None:
-    value = {"type": "error", "error": {"type": kind, "message": said}}
-    server.play(refuse(status, value, retry_after="3"))
-    _, error = await collect_until_trouble(model, asks())
-    assert type(error) is raises
-    assert isinstance(error, ModelTrouble)
-    assert error.retry_after_s == (3.0 if error.is_transient else None)
-
-
 # --- requests --------------------------------------------------------------------------------------
 
 
@@ -338,12 +235,6 @@ async def test_the_prompt_cache_is_asked_for(model: AnthropicModel) -> None:
     assert json.dumps(sent).count("cache_control") == 3  # four are allowed
     bare = json.loads(model.body(ModelRequest("", (user("x"),), TOOLS)))
     assert bare["tools"][-1]["cache_control"] == marks
-
-
-async def test_equal_requests_give_equal_bytes(model: AnthropicModel) -> None:
-    one = asks(tools=TOOLS, json_schema={"x": 1, "a": {"c": 2, "b": 3}})
-    two = asks(tools=TOOLS[::-1], json_schema={"a": {"b": 3, "c": 2}, "x": 1})
-    assert model.body(one) == model.body(two)
 
 
 async def test_ids_of_other_providers_are_made_fit(model: AnthropicModel) -> None:
@@ -396,6 +287,30 @@ async def test_what_a_generation_refuses_is_not_sent(server: WireServer, client:
     assert "temperature" not in new
     assert new["thinking"]["type"] == "adaptive"
     assert new["output_config"]["format"]["type"] == "json_schema"
+
+
+@pytest.mark.parametrize(
+    ("name", "effort", "sent"),
+    [
+        ("claude-sonnet-4-5", Effort.LOW, {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
+        ("claude-sonnet-4-5", Effort.HIGH, {"thinking": {"type": "enabled", "budget_tokens": 8192}}),
+        ("claude-opus-4-7", Effort.HIGH, {"output_config": {"effort": "high"}}),
+        ("claude-sonnet-4-5", Effort.OFF, {}),
+    ],
+)
+async def test_the_effort_of_reasoning(
+    server: WireServer, client: httpx2.AsyncClient, name: str, effort: Effort, sent: dict[str, Any]
+) -> None:
+    body = json.loads(make(server, client, name, thinks=True).body(asks(effort=effort)))
+    assert {field: body.get(field) for field in sent} == sent
+    assert ("thinking" in body) is (effort is not Effort.OFF)
+
+
+async def test_what_goes_on_from_a_prefix_does_not_think_again(
+    server: WireServer, client: httpx2.AsyncClient
+) -> None:
+    sent = json.loads(make(server, client, continues_by="last").body(asks(prefix="One", effort=Effort.HIGH)))
+    assert "thinking" not in sent
 
 
 async def test_thinking_of_older_generations_has_a_budget_below_the_limit(

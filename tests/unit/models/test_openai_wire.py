@@ -23,6 +23,7 @@ from everturn.domain.model_errors import (
     RateLimited,
     StreamCut,
 )
+from everturn.domain.parameters import Effort
 from everturn.domain.secrets import Secret
 from everturn.domain.turns import Usage
 from everturn.models.openai_wire import OpenAIModel
@@ -784,7 +785,7 @@ async def test_what_a_server_does_not_take_is_left_out(
     assert first - second == {field}
     assert text_of(chunks) == "Hi"
     notes = [chunk.label for chunk in chunks if isinstance(chunk, ProgressChunk)]
-    assert len(notes) == (field == "tools")  # the missing tools are reported
+    assert len(notes) == (field in ("tools", "temperature"))  # what was asked for is reported
 
 
 async def test_what_a_server_does_not_take_is_not_sent_to_it_again_for_a_while(
@@ -899,6 +900,23 @@ async def test_limits_and_settings(server: WireServer, client: httpx2.AsyncClien
     assert sent["temperature"] == 0.5
     assert sent["reasoning_effort"] == "low"
     assert sent["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("field", "effort", "sent"),
+    [
+        ("reasoning_effort", Effort.LOW, "low"),
+        ("reasoning_effort", Effort.OFF, "none"),
+        ("reasoning", Effort.HIGH, {"effort": "high"}),
+        ("reasoning", Effort.OFF, {"enabled": False}),
+    ],
+)
+async def test_the_effort_of_reasoning(
+    server: WireServer, client: httpx2.AsyncClient, field: str, effort: Effort, sent: Any
+) -> None:
+    body = json.loads(make(server, client, effort_field=field).body(asks(effort=effort)))
+    assert body[field] == sent
+    assert field not in json.loads(make(server, client, effort_field=field).body(asks()))
 
 
 async def test_no_tools_for_a_model_without(server: WireServer, client: httpx2.AsyncClient) -> None:
