@@ -289,6 +289,8 @@ const english = {
   attach: "Attach",
   removeAttachment: "Remove",
   chooseModel: "Model",
+  effortNames: { off: "No reasoning", minimal: "Minimal", low: "Low", medium: "Medium", high: "High" } as Record<string, string>,
+  retryWith: "Retry with another model",
   context: (used: string, all: string) => `${used} of ${all} tokens`,
   contextUsed: (used: string) => `${used} tokens`,
   contextLabel: "Context used and cost of this session",
@@ -475,6 +477,7 @@ const english = {
   providers: {
     anthropic: ["Anthropic", "Claude models, with tools and long context"],
     openai: ["OpenAI", "GPT models, with tools"],
+    google: ["Google", "Gemini models, with tools and long context"],
     server: ["Your own server", "Ollama, vLLM, llama.cpp, LM Studio or any OpenAI-compatible address"],
     openrouter: ["OpenRouter", "Many providers behind one key"],
     ollama: ["Ollama", "On this computer or your network"],

@@ -771,6 +771,8 @@ export interface components {
         ModelsOut: {
             default: string;
             models: components["schemas"]["ModelLine"][];
+            /** @default [] */
+            favourites?: string[];
         };
         /** Needs */
         Needs: {

@@ -24,6 +24,7 @@ export type Bar = Schemas["Bar"];
 export type Turn = Schemas["Turn"];
 export type ImportedHistory = Schemas["ImportedHistory"];
 export type Session = Schemas["Session"];
+export type Parameters = Schemas["Parameters"];
 export type Hits = Schemas["Hits"];
 export type Hit = Schemas["Hit"];
 export type Ask = Schemas["Ask"];

@@ -1,6 +1,12 @@
 import { Away, type Api } from "../api/client";
-import type { ModelLine, Models, Profile, Profiles } from "../api/types";
+import type { ModelLine, Models, Parameters, Profile, Profiles } from "../api/types";
+import { readText, writeText } from "../keep/disk";
 import { words } from "../words";
+
+export type ModelChoice = { model?: string; profile?: string };
+
+const recentPlace = "everturn.models.recent";
+const recentMax = 5;
 
 /** The models and profiles that the server offers. */
 export class ModelList {
@@ -8,6 +14,9 @@ export class ModelList {
   /** The model that answers where none was chosen. */
   default = $state<string | null>(null);
   isRead = $state(false);
+  favourites = $state.raw<readonly string[]>([]);
+  /** Those chosen last in this browser. */
+  recent = $state.raw<readonly string[]>(JSON.parse(readText(recentPlace) ?? "[]") as string[]);
   profiles = $state.raw<Profile[]>([]);
 
   constructor(
@@ -20,6 +29,7 @@ export class ModelList {
       const read = await this.api.get<Models>("api/models");
       this.all = read.models;
       this.default = read.default;
+      this.favourites = read.favourites ?? [];
       this.isRead = true;
     } catch (error) {
       if (!(error instanceof Away)) this.complain(error);
@@ -28,6 +38,38 @@ export class ModelList {
 
   async readProfiles(): Promise<void> {
     this.profiles = (await this.api.get<Profiles>("api/profiles")).profiles;
+  }
+
+  /** What the picker offers: models that can answer now, and the one in use. */
+  offered(model: string | null): ModelLine[] {
+    return this.all.filter((known) => known.name === model || this.ready.includes(known));
+  }
+
+  noteRecent(name: string): void {
+    this.recent = [name, ...this.recent.filter((known) => known !== name)].slice(0, recentMax);
+    writeText(recentPlace, JSON.stringify(this.recent));
+  }
+
+  async toggleFavourite(name: string): Promise<void> {
+    const isOne = this.favourites.includes(name);
+    const favourites = isOne ? this.favourites.filter((known) => known !== name) : [...this.favourites, name];
+    await this.api.patch("api/settings", { body: { favourite_models: favourites } });
+    this.favourites = favourites;
+  }
+
+  async makeDefault(name: string): Promise<void> {
+    await this.api.patch("api/settings", { body: { model: name } });
+    this.default = name;
+  }
+
+  /** These parameters without what the model does not take. */
+  fit(given: Parameters | null, name: string): Parameters | null {
+    const can = this.find(name)?.abilities;
+    if (!given || !can) return given;
+    const effort = given.effort && (can.efforts ?? []).includes(given.effort) ? given.effort : null;
+    const temperature = can.temperature === false ? null : (given.temperature ?? null);
+    const limit = given.output_tokens_max ?? null;
+    return effort === null && temperature === null && limit === null ? null : { effort, temperature, output_tokens_max: limit };
   }
 
   /** The models that can answer now. One that seems to be for images, say, is in the settings' list only. */

@@ -1,7 +1,7 @@
 /** Messages on their way to the server: kept on this browser's disk until the server has them. */
 
 import { Api, Away, Problem, freshKey } from "../api/client";
-import type { Accepted, Session, Turn, UploadedFile } from "../api/types";
+import type { Accepted, Parameters, Session, Turn, UploadedFile } from "../api/types";
 import type { Disk, StoreName } from "./disk";
 
 /** The name that browsers hold since the first release: unsent messages lie there. */
@@ -29,6 +29,7 @@ export interface Unsent {
   files: LocalFile[];
   model: string | null;
   profile: string | null;
+  parameters?: Parameters | null;
   whenBusy: "queue" | "steer" | "interrupt";
   /** The queued turn whose words these are: it leaves the queue when the server has them. */
   removes?: string;
@@ -217,6 +218,7 @@ export class Sender {
         attachments: entry.files.length ? entry.files.map((file) => file.fileId) : undefined,
         model: entry.model ?? undefined,
         profile: entry.profile ?? undefined,
+        parameters: entry.parameters ?? undefined,
         when_busy: entry.whenBusy === "queue" ? undefined : entry.whenBusy,
       },
     });
@@ -229,6 +231,9 @@ export class Sender {
     const place = entry.place ?? entry.key;
     const body = { leaving: entry.leaving ?? undefined, project: entry.project ?? undefined };
     const session = await this.api.post<Session>("api/sessions", { body, key: `${place}-session` });
+    // What was chosen for the first message is the session's.
+    if (entry.model || entry.parameters)
+      await this.api.patch(`api/sessions/${session.id}`, { body: { model: entry.model ?? undefined, parameters: entry.parameters ?? undefined } });
     // The next message to the session comes after these, however long their files take.
     this.lines.set(session.id, this.lines.get(place)!);
     const joining = this.entries.filter((known) => !known.session && (known.place ?? known.key) === place);

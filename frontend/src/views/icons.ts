@@ -62,6 +62,9 @@ import plus from "lucide-static/icons/plus.svg?raw";
 import redo2 from "lucide-static/icons/redo-2.svg?raw";
 import printer from "lucide-static/icons/printer.svg?raw";
 import rotateCw from "lucide-static/icons/rotate-cw.svg?raw";
+import eye from "lucide-static/icons/eye.svg?raw";
+import lightbulb from "lucide-static/icons/lightbulb.svg?raw";
+import star from "lucide-static/icons/star.svg?raw";
 import search from "lucide-static/icons/search.svg?raw";
 import send from "lucide-static/icons/send.svg?raw";
 import settings from "lucide-static/icons/settings.svg?raw";
@@ -145,6 +148,9 @@ const files = {
   "redo-2": redo2,
   "printer": printer,
   "rotate-cw": rotateCw,
+  "eye": eye,
+  "lightbulb": lightbulb,
+  "star": star,
   "search": search,
   "send": send,
   "settings": settings,

@@ -37,6 +37,7 @@ export class Parts {
   readonly panel = new Part(() => import("./Panel.svelte"));
   readonly jobs = new Part(() => import("./jobs/JobsView.svelte"));
   readonly jobLine = new Part(() => import("./jobs/JobLine.svelte"));
+  readonly models = new Part(() => import("./models/ModelSheet.svelte"));
   readonly needs = new Part(() => import("./needs/Needs.svelte"));
   readonly schedules = new Part(() => import("./schedules/Schedules.svelte"));
   readonly settings = new Part(() => import("./settings/Settings.svelte"));

@@ -23,6 +23,7 @@ class Preferences(msgspec.Struct, frozen=True, omit_defaults=True):
     minutes_max: float | None = None
     tokens_max: int | None = None
     cost_usd_max: float | None = None
+    favourite_models: tuple[str, ...] = ()
 
     def over(self, settings: EngineSettings) -> EngineSettings:
         """These preferences applied to the settings."""

@@ -19,6 +19,7 @@ from everturn.web.preferences import PreferencesOf
 class ModelsOut(msgspec.Struct, frozen=True):
     default: str
     models: tuple[ModelLine, ...]
+    favourites: tuple[str, ...] = ()  # in the order in which they were chosen
 
 
 class ModelLine(ModelState, frozen=True, omit_defaults=True):
@@ -126,9 +127,10 @@ class ModelsApi:
         ]
 
     async def models(self, call: ApiCall[Nothing, Nothing]) -> ModelsOut:
-        chosen = (await self._preferences.get(call.owner)).model
-        default = chosen or self._registry.default
-        return ModelsOut(default, tuple(_model_line(state, default) for state in await self._registry.list()))
+        chosen = await self._preferences.get(call.owner)
+        default = chosen.model or self._registry.default
+        lines = tuple(_model_line(state, default) for state in await self._registry.list())
+        return ModelsOut(default, lines, chosen.favourite_models)
 
     async def test_model(self, call: ApiCall[Nothing, TestModel]) -> ModelTrial:
         trial = await self._registry.test(call.body.name)
