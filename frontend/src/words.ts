@@ -278,6 +278,10 @@ const english = {
   // turn foot
   tokens: (count: string) => `${count} tokens`,
   fromCache: (share: number) => `${share}${nb}% from cache`,
+  fromCacheSaved: (share: number, saved: string) => `${share}${nb}% from cache, saved ${saved}`,
+  savedUnknown: "What the cache saved is unknown: the model's price is not known",
+  tokensSaved: "saved by the cache",
+  unknown: "unknown",
   cacheMissed: (cost: string) => `${cost}, cache missed`,
   cacheMissedOnly: "cache missed",
   showTimeline: "Show the timeline",

@@ -243,7 +243,7 @@ export function attachmentsOf(message: Message | null): AttachmentPart[] {
 export function plus(left: Usage, right: Usage | undefined): Usage {
   if (!right) return left;
   const sum: Usage = { ...left };
-  for (const key of ["input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd"] as const) {
+  for (const key of ["input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd", "saved_usd"] as const) {
     if (right[key] != null) sum[key] = (left[key] ?? 0) + right[key];
   }
   return sum;

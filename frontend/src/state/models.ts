@@ -57,9 +57,9 @@ export function arrange(models: ModelLine[], { query, wanted, favourites, recent
   return groups.filter((group) => group.rows.length);
 }
 
-// --- the slider of the output limit: 0 is no limit, then powers of two --------------------------
+// --- the slider of the output limit: 0 is no limit, then twice as much each --------------------------
 
-const least = 1_024;
+const least = 1_000;
 export const limitSteps = 8;
 
 export function limitOf(step: number): number | null {

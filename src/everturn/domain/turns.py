@@ -125,6 +125,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
     cost_usd: float | None = None
+    saved_usd: float | None = None  # by the prompt cache: what it would have cost without, less its cost
 
     def plus(self, other: Usage) -> Usage:
         return Usage(
@@ -132,10 +133,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
             output_tokens=_sum(self.output_tokens, other.output_tokens),
             cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
             reasoning_tokens=_sum(self.reasoning_tokens, other.reasoning_tokens),
-            cost_usd=None
-            if self.cost_usd is None and other.cost_usd is None
-            else (self.cost_usd or 0.0) + (other.cost_usd or 0.0),
+            cost_usd=_sum_money(self.cost_usd, other.cost_usd),
+            saved_usd=_sum_money(self.saved_usd, other.saved_usd),
         )
+
+
+def _sum_money(left: float | None, right: float | None) -> float | None:
+    return None if left is None and right is None else (left or 0.0) + (right or 0.0)
 
 
 def _sum(left: int | None, right: int | None) -> int | None:

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import anyio
 import httpx2
-import msgspec
 
 from everturn.domain.messages import Call, Reasoning
 from everturn.domain.model import Chunk, Finish, ModelRequest, ProgressChunk, ReasoningChunk, TextChunk
@@ -143,10 +142,9 @@ class EventWire(WireModel):
         self, reading: EventReading, finish: FinishReason, request: ModelRequest, body: bytes
     ) -> Finish:
         calls = unique_calls(reading.calls(), request, digest(body))
-        usage = reading.usage()
-        cost = await self._price(self._target.model, usage, reading.written_tokens)
+        usage = await self._priced(reading.usage(), reading.written_tokens)
         reason = FinishReason.CALLS if calls and finish == FinishReason.STOP else finish
-        return Finish(reason, calls, reading.reasoning(), msgspec.structs.replace(usage, cost_usd=cost))
+        return Finish(reason, calls, reading.reasoning(), usage)
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:

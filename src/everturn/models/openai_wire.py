@@ -178,10 +178,7 @@ class OpenAIModel(WireModel):
 
     async def _finish(self, reading: _Reading, request: ModelRequest, body: bytes) -> Finish:
         calls = unique_calls(reading.calls(), request, digest(body))
-        usage = reading.usage()
-        if usage.cost_usd is None:
-            cost = await self._price(self._target.model, usage, 0)
-            usage = msgspec.structs.replace(usage, cost_usd=cost)
+        usage = await self._priced(reading.usage())
         finish = reading.finish or FinishReason.STOP
         reason = FinishReason.CALLS if calls and finish == FinishReason.STOP else finish
         return Finish(reason, calls, reading.reasoning(), usage)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import httpx2
+import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.json_types import Json
 from everturn.domain.model import Abilities
 from everturn.domain.model_errors import ModelTrouble
-from everturn.domain.turns import FinishReason
+from everturn.domain.turns import FinishReason, Usage
 from everturn.models import failures
 from everturn.models.history_cache import HistoryCache
 from everturn.models.sse import EventTooLong, SseReader
@@ -38,6 +39,17 @@ class WireModel:
     @property
     def abilities(self) -> Abilities:
         return self._target.abilities
+
+    async def _priced(self, usage: Usage, written_tokens: int = 0) -> Usage:
+        """With its cost, unless the server said it, and with what the prompt cache saved. None: not known."""
+        cost = await self._price(self._target.model, usage, written_tokens)
+        saved: float | None = None
+        if cost is not None and (usage.cached_tokens or written_tokens):
+            without = msgspec.structs.replace(usage, cached_tokens=0)
+            full = await self._price(self._target.model, without, 0)
+            saved = None if full is None else full - cost
+        known = cost if usage.cost_usd is None else usage.cost_usd
+        return msgspec.structs.replace(usage, cost_usd=known, saved_usd=saved)
 
 
 class AnswerReader:

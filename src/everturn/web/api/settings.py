@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True):
     profile: str | None
     title_model: str | None
     fallback_models: tuple[str, ...] | None
+    favourite_models: tuple[str, ...]
     steps_max: int | None
     minutes_max: float | None
     tokens_max: int | None

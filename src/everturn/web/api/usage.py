@@ -26,6 +26,7 @@ class UsageLine(msgspec.Struct, frozen=True):
     output_tokens: int
     cached_tokens: int
     cost_usd: float | None
+    saved_usd: float | None = None  # by the prompt cache
 
 
 class UsageReport(msgspec.Struct, frozen=True):
@@ -78,4 +79,5 @@ def _line(spent: list[Spent]) -> UsageLine:
         total.output_tokens or 0,
         total.cached_tokens or 0,
         total.cost_usd,
+        total.saved_usd,
     )
