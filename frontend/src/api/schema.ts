@@ -1415,6 +1415,7 @@ export interface components {
             profile: string | null;
             title_model: string | null;
             fallback_models: string[] | null;
+            favourite_models: string[];
             steps_max: number | null;
             minutes_max: number | null;
             tokens_max: number | null;
@@ -1902,6 +1903,8 @@ export interface components {
             reasoning_tokens?: number | null;
             /** @default null */
             cost_usd?: number | null;
+            /** @default null */
+            saved_usd?: number | null;
         };
         /** UsageLine */
         UsageLine: {
@@ -1910,6 +1913,8 @@ export interface components {
             output_tokens: number;
             cached_tokens: number;
             cost_usd: number | null;
+            /** @default null */
+            saved_usd?: number | null;
         };
         /** UsageReport */
         UsageReport: {

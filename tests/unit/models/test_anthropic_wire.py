@@ -75,18 +75,34 @@ async def test_text_and_usage(model: AnthropicModel, server: WireServer) -> None
     assert sent.headers["anthropic-version"] == "2023-06-01"
 
 
-async def test_the_price_knows_what_was_written_to_the_cache(
+async def test_the_cost_and_what_the_prompt_cache_saved(
     server: WireServer, client: httpx2.AsyncClient
 ) -> None:
     async def price(model: str, usage: Usage, written: int) -> float:
-        assert (model, usage.input_tokens, written) == ("claude-sonnet-4-5", 25, 20)
-        return 0.5
+        """A dollar for each token; a tenth of it for one from the cache, a quarter more for one put there."""
+        assert model == "claude-sonnet-4-5"
+        return (usage.input_tokens or 0) - 0.9 * (usage.cached_tokens or 0) + 0.25 * written
 
     target = Target("anthropic:m", "claude-sonnet-4-5", server.url)
-    start = anthropic_start(input_tokens=5, cache_creation_input_tokens=20)
+    model = AnthropicModel(target, client, SystemClock(), price)
+    start = anthropic_start(input_tokens=5, cache_read_input_tokens=100, cache_creation_input_tokens=20)
     server.play(WireAnswer(sse(start, *anthropic_text(0, "x"), *anthropic_end())))
-    chunks = await collect(AnthropicModel(target, client, SystemClock(), price), asks())
-    assert finish_of(chunks).usage.cost_usd == 0.5
+    usage = finish_of(await collect(model, asks())).usage
+    assert (usage.input_tokens, usage.cost_usd, usage.saved_usd) == (125, 40.0, 85.0)
+    first = anthropic_start(input_tokens=5, cache_creation_input_tokens=20)
+    server.play(WireAnswer(sse(first, *anthropic_text(0, "x"), *anthropic_end())))
+    assert finish_of(await collect(model, asks())).usage.saved_usd == -5.0, "putting it there costs more"
+    server.play(WireAnswer(anthropic_answer(["x"])))
+    assert finish_of(await collect(model, asks())).usage.saved_usd is None, "nothing to be saved"
+
+
+async def test_without_a_price_it_is_not_known_what_was_saved(
+    model: AnthropicModel, server: WireServer
+) -> None:
+    start = anthropic_start(input_tokens=5, cache_read_input_tokens=100)
+    server.play(WireAnswer(sse(start, *anthropic_text(0, "x"), *anthropic_end())))
+    usage = finish_of(await collect(model, asks())).usage
+    assert (usage.cached_tokens, usage.cost_usd, usage.saved_usd) == (100, None, None)
 
 
 async def test_line_endings_comments_and_kinds_of_the_future(
