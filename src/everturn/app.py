@@ -215,6 +215,7 @@ def open_gateway(app: App) -> GatewayAccounts:
             ScheduleBook(app.store.schedules, app.clock, app.config.budget.timezone),
             app.engine,
         ),
+        slash=app.skills.slash,
     )
     settings = AccountSettings(age_max_s=app.config.delivery.age_max_s)
     kept = BookServices(app.store, app.secrets, app.environ, app.clock, LOCAL_OWNER)

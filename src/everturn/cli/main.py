@@ -19,6 +19,7 @@ COMMANDS = {
     "files": ("files", "Read, compare, download and restore the files of a session."),
     "jobs": ("jobs", "List and stop commands that run in the background."),
     "keys": ("keys", "List, save and remove the keys of model providers."),
+    "skills": ("skills", "List, show, trust, import and remove skills."),
     "models": ("models", "List, test and download models."),
     "gateway": ("gateway", "Set up and check accounts on messaging platforms."),
     "schedules": ("schedules", "List, make and run schedules."),

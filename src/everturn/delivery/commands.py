@@ -22,6 +22,7 @@ from everturn.domain.store_values import Request, RetriedTurn
 from everturn.domain.turns import TurnState
 
 _LISTED_MAX = 10
+_SLASH_MAX = 40
 _LOOKED_AT_MAX = 200  # newest sessions of the owner that are searched for those of the chat
 _WORDS_MAX = 60
 _LAST_MAX = 20  # newest messages that are searched for the last words: tool calls have none
@@ -80,6 +81,7 @@ class Commands:
             "jobs": self._jobs,
             "schedule": self._schedule,
             "budget": self._budget,
+            "skills": self._skills,
             "status": self._status,
             "help": self._help,
             "start": self._start,  # what Telegram sends when a person opens a chat with a bot
@@ -243,6 +245,14 @@ class Commands:
     async def _memory(self, received: Received, rest: str) -> Done:
         return Done("What is remembered is shown and changed in the browser, under Memory.")
 
+    async def _skills(self, received: Received, rest: str) -> Done:
+        slash = self._context.services.slash
+        chat = received.chat
+        found = [] if slash is None else await slash.list(chat.owner, chat.profile, None)
+        lines = [f"`/{one.name}` {one.description}".strip() for one in found[:_SLASH_MAX]]
+        more = f"\nand {len(found) - _SLASH_MAX} more" if len(found) > _SLASH_MAX else ""
+        return Done("\n".join(lines) + more if lines else "There are no skills or prompts yet.")
+
     async def _status(self, received: Received, rest: str) -> Done:
         session = await self._session(received.chat)
         state = "waits for you" if session.asks else "is running" if session.active_turn else "is done"
@@ -271,6 +281,7 @@ HELP = """Send a message, and it is answered here. Commands:
 `/schedule every day at 8 …` what is sent on its own
 `/budget` what may be spent
 `/memory` what is remembered
+`/skills` skills and prompts that a message can begin with
 `/status` what the agent is doing"""
 
 

@@ -24,6 +24,7 @@ from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Request, RetriedTurn, Submission
 from everturn.domain.turns import Turn
+from everturn.skills import Slash
 
 
 class AgentEngine(Protocol):
@@ -60,7 +61,7 @@ class AccountServices(msgspec.Struct, frozen=True):
     """What every account is given. ``worker``: this process, as it is registered in the store. ``profiles``:
     names that a chat may choose from. ``models`` None: names of models are not checked. ``page_url``: where
     people reach the page; empty: not known. ``timezone``: of budgets that name none. ``schedule``: the
-    command of that name."""
+    command of that name. ``slash``: prompts and skills that a message can name."""
 
     store: Store
     engine: AgentEngine
@@ -72,6 +73,7 @@ class AccountServices(msgspec.Struct, frozen=True):
     probe: Probe = Probe()
     timezone: str = "UTC"
     schedule: RunsCommand | None = None
+    slash: Slash | None = None
 
 
 class AccountContext(msgspec.Struct, frozen=True):

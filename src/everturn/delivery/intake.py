@@ -33,6 +33,7 @@ from everturn.domain.media import SNIFF_BYTES, describe_file, safe_name
 from everturn.domain.messages import Source
 from everturn.domain.redaction import redact
 from everturn.domain.store_values import File, Submission, WhenBusy
+from everturn.skills import MissingValues
 
 _log = logging.getLogger("everturn.delivery")
 _FETCHES_MAX = 3
@@ -118,7 +119,22 @@ class Intake:
             refusal = Refusal("answer", "It answers a question of the agent.")
             await self._refuse(received, refusal, turn_id=turn_id)
         else:
-            await self._submit(received, update, self._settings.when_busy)
+            await self._submit_expanded(received, update)
+
+    async def _submit_expanded(self, received: Received, update: Update) -> None:
+        """Submit the message; one that names a prompt becomes its text. A member writes in the owner's
+        session, and has no use of the owner's prompts."""
+        slash = self._context.services.slash
+        if slash is not None and update.role is not SenderRole.MEMBER and not update.forwarded_from:
+            try:
+                text = await slash.expand_in_chat(received.chat.owner, update.text)
+            except MissingValues as error:
+                await self._refuse(
+                    received, Refusal(error.code, error.message), f"{error.message} {error.hint}"
+                )
+                return
+            update = msgspec.structs.replace(update, text=text)
+        await self._submit(received, update, self._settings.when_busy)
 
     async def _settle_other(self, received: Received, update: Update) -> None:
         if update.kind is UpdateKind.PRESS:

@@ -54,6 +54,14 @@ class Slash:
             return None
         return fill_from_line(prompt, text[match.end() :])
 
+    async def expand_in_chat(self, owner: str, text: str) -> str:
+        """The same for a message of a chat, which works in no project. Raises MissingValues."""
+        if not _LINE.match(text):
+            return text
+        skills = [one.name for one in await self._skills.list_offered(owner, None, None)]
+        expanded = await self.expand(owner, text, skills)
+        return text if expanded is None else expanded
+
     async def fill(self, owner: str, name: str, values: dict[str, str]) -> str:
         """A prompt with these values. Raises NotFound, MissingValues."""
         return fill(await self._prompts.get(owner, name), values)
