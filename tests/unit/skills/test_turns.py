@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from everturn.domain.asks import InstructionsAnswer
@@ -112,13 +111,13 @@ async def test_the_tool_reads_a_skill_and_its_script_runs_in_the_sandbox(
         turn = await h.run(session)
         whole, script, outside = await results(h, session)
         assert "1. Look first." in whole.text
-        assert whole.display["digest"] == digest  # type: ignore[index]  # it is an object
+        assert whole.display["digest"] == digest
         assert not whole.is_untrusted
         assert script.text == SCRIPT.decode()
         assert "has no file" in outside.text
-        assert (await skills.book.get(OWNER, "user.restic-care")).used == msgspec.structs.replace(
-            (await skills.book.get(OWNER, "user.restic-care")).used, turn_id=turn.id, digest=digest
-        )
+        used = (await skills.book.get(OWNER, "user.restic-care")).used
+        assert used is not None
+        assert (used.turn_id, used.digest) == (turn.id, digest)
         (folder,) = (data_dir / "unpacked-skills").iterdir()
         h.model.add(CallTool("terminal", {"command": f"{folder}/check.sh; ls {data_dir}"}), "ran")
         await h.run(session)
