@@ -219,7 +219,7 @@ async def test_models_tools_profiles_and_servers_are_listed(
         assert [tool["name"] for tool in few["tools"]] == ["read_file"]
         profiles = (await server.http.get("/api/profiles")).json()["profiles"]
         assert "careful" in [profile["name"] for profile in profiles]
-        assert (await server.http.get("/api/mcp")).json() == {"servers": []}
+        assert (await server.http.get("/api/mcp")).json() == {"servers": [], "tools_on": 0, "searched": False}
         # What memory costs is spent, but it is no turn.
         await store.ledger.spend("local", "memory", "openai:m", Usage(input_tokens=7, output_tokens=2))
         total = (await server.http.get("/api/usage")).json()["total"]

@@ -692,6 +692,52 @@ export interface components {
             /** @default null */
             trouble?: components["schemas"]["Trouble"] | null;
         };
+        /** McpServer */
+        McpServer: {
+            name: string;
+            /** @default  */
+            command?: string;
+            /** @default  */
+            url?: string;
+            /** @default  */
+            bearer?: string;
+            /** @default false */
+            local?: boolean;
+            /** @default [] */
+            sign_in_hosts?: string[];
+            /** @default true */
+            enabled?: boolean;
+            /** @default [] */
+            profiles?: string[];
+            /** @default [] */
+            args?: string[];
+            /** @default {} */
+            env?: {
+                [key: string]: string;
+            };
+            /** @default [] */
+            secrets?: string[];
+            /** @default [] */
+            read?: string[];
+            /** @default [] */
+            write?: string[];
+            /** @default false */
+            write_project?: boolean;
+            /** @default false */
+            network?: boolean;
+            /** @default null */
+            hosts?: string[] | null;
+            /** @default false */
+            host_network?: boolean;
+            /** @default 60 */
+            timeout_s?: number;
+            /** @default null */
+            memory_mib?: number | null;
+            /** @default 512 */
+            processes?: number;
+            /** @default 4096 */
+            file_mib?: number;
+        };
         /** Me */
         Me: {
             owner: string;
@@ -1304,6 +1350,20 @@ export interface components {
             signed_in_until?: number | null;
             /** @default false */
             is_connected?: boolean;
+            /** @default stdio */
+            kind?: string;
+            /** @default  */
+            place?: string;
+            /** @default page */
+            origin?: string;
+            /** @default true */
+            enabled?: boolean;
+            /** @default [] */
+            profiles?: string[];
+            /** @default null */
+            server?: components["schemas"]["McpServer"] | null;
+            /** @default [] */
+            keys?: string[];
         };
         /**
          * ServerStatus
@@ -1313,6 +1373,10 @@ export interface components {
         /** Servers */
         Servers: {
             servers: components["schemas"]["ServerOut"][];
+            /** @default 0 */
+            tools_on?: number;
+            /** @default false */
+            searched?: boolean;
         };
         /** Session */
         Session: {

@@ -22,6 +22,7 @@ COMMANDS = {
     "skills": ("skills", "List, show, trust, import and remove skills."),
     "models": ("models", "List, test and download models."),
     "gateway": ("gateway", "Set up and check accounts on messaging platforms."),
+    "mcp": ("mcp", "Set up MCP servers: tools from other programs, local or over HTTP."),
     "schedules": ("schedules", "List, make and run schedules."),
     "budgets": ("budgets", "List, set and remove budgets."),
     "memory": ("memory", "View, edit and delete memory notes."),

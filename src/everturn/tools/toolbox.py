@@ -245,7 +245,11 @@ class EverturnToolbox:
         """The MCP servers, for GET /api/mcp; starts none."""
         return await self.mcp.states(owner)
 
-    async def trust_server(self, owner: str, name: str, session_id: str, digest: str) -> ServerState:
+    async def searches_tools(self, owner: str) -> bool:
+        """Are the tools of servers found by words in the default profile?"""
+        return any(tool.spec.name == FIND for tool in await self.known_tools(owner, None))
+
+    async def trust_server(self, owner: str, name: str, digest: str) -> ServerState:
         """Start the server and return what it says; accept the text with this digest, if one is given.
         Raises NotFound, Invalid, and WrongState if it says something else now."""
         await self.check_server(name)

@@ -237,7 +237,9 @@ class _Parts:
         yield from UsageApi(services.store.upkeep, registry, services.clock).endpoints()
         yield from ModelsApi(registry, keys, preferences, audit).endpoints()
         yield from ToolsApi(toolbox).endpoints()
-        yield from McpApi(toolbox, sessions, audit).endpoints()
+        yield from McpApi(
+            toolbox, services.engine, sessions, services.store.asks, audit, self._settings.public_url
+        ).endpoints()
         yield from PolicyApi(toolbox.policy, sessions, audit).endpoints()
 
 

@@ -332,7 +332,7 @@ async def test_a_server_that_fails_is_logged_once_and_started_once_per_turn(
             assert await _names(kit) == []
         assert starts.read_text() == "started\n"
         with pytest.raises(Invalid, match="could not be used"):  # when the user asks, it is tried again
-            await kit.toolbox.trust_server(OWNER, "example", SESSION, "")
+            await kit.toolbox.trust_server(OWNER, "example", "")
         assert starts.read_text() == "started\n" * 2
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     [warning] = [record.getMessage() for record in warnings]
@@ -456,8 +456,8 @@ async def test_only_what_changed_is_asked_about_again(open_mcp: Open) -> None:
         # In the settings it can still be accepted, by the text that was read there.
         [text] = state.texts
         with pytest.raises(WrongState):
-            await kit.toolbox.trust_server(OWNER, "example", SESSION, "0" * 64)
-        state = await kit.toolbox.trust_server(OWNER, "example", SESSION, text.digest)
+            await kit.toolbox.trust_server(OWNER, "example", "0" * 64)
+        state = await kit.toolbox.trust_server(OWNER, "example", text.digest)
         assert state.untrusted == ()
         assert "example__add" in await _names(kit)
 

@@ -180,6 +180,11 @@ class Connection:
                 self.catalog = msgspec.structs.replace(self.catalog, tools=tools)
                 await self._changed(self.catalog)
 
+    async def read_again(self) -> None:
+        """Read the tools again. Raises ToolFailed."""
+        tools = await self.ask_server(read_tools, "tools/list", START_TIMEOUT_S)
+        self.catalog = msgspec.structs.replace(self.catalog, tools=tools)
+
     async def _listen(self, client: McpClient) -> None:
         try:
             async with client.listen(tools_list_changed=True) as events:

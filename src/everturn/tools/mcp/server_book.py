@@ -58,6 +58,11 @@ class ServerBook:
 
     async def add(self, server: McpServer) -> None:
         """Raises Invalid, WrongState."""
+        await self.check_new(server)
+        await self._records.put(OWNER, KIND, server.name, _row_of(server))
+
+    async def check_new(self, server: McpServer) -> None:
+        """Raises Invalid, WrongState."""
         self._check(server)
         if server.name in await self.refresh():
             raise WrongState(
@@ -66,22 +71,21 @@ class ServerBook:
             )
         if len(self._rows) >= _SERVERS_MAX:
             raise WrongState(f"There are {_SERVERS_MAX} MCP servers.", hint="Remove one first.")
-        await self._records.put(OWNER, KIND, server.name, _row_of(server))
 
     async def change(self, server: McpServer) -> None:
         """Raises Invalid, NotFound, WrongState."""
-        self._refuse_configured(server.name)
+        self.refuse_configured(server.name)
         self._check(server)
         if not await self._records.replace(OWNER, KIND, server.name, _row_of(server)):
             raise NotFound("MCP server", server.name)
 
     async def remove(self, name: str) -> None:
         """Raises NotFound, WrongState."""
-        self._refuse_configured(name)
+        self.refuse_configured(name)
         if not await self._records.delete(OWNER, KIND, name):
             raise NotFound("MCP server", name)
 
-    def _refuse_configured(self, name: str) -> None:
+    def refuse_configured(self, name: str) -> None:
         if name in self._configured:
             raise WrongState(
                 f"The MCP server {name} is set up in config.toml. Nothing was changed.",

@@ -43,7 +43,7 @@ from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDie
 from everturn.tools.mcp.folders import own_folders
 from everturn.tools.mcp.http import HttpLink, make_client
 from everturn.tools.mcp.running import RunningCall, RunningCalls
-from everturn.tools.mcp.sign_in import KeyAuth, SignIns, StoredAuth
+from everturn.tools.mcp.sign_in import BEARER, KeyAuth, SignIns, StoredAuth
 from everturn.tools.mcp.stdio import StdioLink, program_of
 from everturn.tools.mcp.wire import Link, McpClient
 from everturn.tools.policy.hosts import is_listed
@@ -201,6 +201,8 @@ class McpServers:
         running: RunningCall,
     ) -> ToolResult | ToolQuestion:
         if definition not in connection.definitions:
+            await connection.read_again()  # another session with the server may have heard of it first
+        if definition not in connection.definitions:
             # Between the approval and now the server began to say something else about itself.
             await self._store(call.owner, server, connection.catalog)
             return failure(
@@ -336,6 +338,8 @@ class McpServers:
         return make_client(self.sign_ins.network_of(server), auth)
 
     def _auth(self, server: McpServer) -> httpx2.Auth:
+        if given := self._keys_of(server).get(BEARER):
+            return KeyAuth(given)
         if not server.bearer:
             return StoredAuth(server, self.sign_ins)
         key = self._read_secret(server.bearer)
@@ -345,6 +349,12 @@ class McpServers:
                 f"with 'everturn keys set {server.bearer}'."
             )
         return KeyAuth(key)
+
+    def _keys_of(self, server: McpServer) -> dict[str, str]:
+        try:
+            return self.sign_ins.keys_of(server)
+        except SecretUnreadable as error:
+            raise ToolFailed(f"{error.message} {error.hint}") from error
 
     def _read_secret(self, name: str) -> str | None:
         try:
@@ -381,7 +391,7 @@ class McpServers:
             read=(*program_folders(program), *read),
             write=write,
             real=(*read, *write),
-            env={**server.env, **secrets},
+            env={**server.env, **secrets, **self._keys_of(server)},
             limits=server.limits,
             is_read_only=is_project and not server.write_project,
             is_brief=is_project and server.write_project,

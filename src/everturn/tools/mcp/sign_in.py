@@ -10,6 +10,7 @@ import base64
 import hashlib
 import logging
 import secrets as random
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -39,6 +40,8 @@ _log = logging.getLogger("everturn.tools")
 
 _TOKENS = "mcp"  # kinds of secrets
 _PENDING = "mcp_sign_in"
+_KEYS = "mcp_key"  # mcp_key/<server>/<name>
+BEARER = "bearer"  # the name of the key of an address
 _PENDING_S = 15 * 60
 _PENDING_MAX = 50
 _BEGIN_TIMEOUT_S = 40.0
@@ -132,9 +135,30 @@ class SignIns:
     async def keep(self, server: McpServer, grant: Grant) -> None:
         await self._secrets.change({f"{_TOKENS}/{server.name}": msgspec.json.encode(grant).decode()})
 
-    async def forget(self, name: str) -> None:
-        if self._kept is not None and self._kept.get(f"{_TOKENS}/{name}") is not None:
+    async def sign_out(self, name: str) -> None:
+        if self._kept is not None and f"{_TOKENS}/{name}" in self._kept.names():
             await self._kept.change({f"{_TOKENS}/{name}": None})
+
+    async def forget(self, name: str) -> None:
+        """Delete everything that is kept for the server."""
+        await self.sign_out(name)
+        await self.keep_keys(name, dict.fromkeys(self.key_names(name)))
+
+    def keys_of(self, server: McpServer) -> dict[str, str]:
+        """The keys that were given for the server on the page. Raises SecretUnreadable."""
+        found = {
+            name: self._secrets.get(f"{_KEYS}/{server.name}/{name}") for name in self.key_names(server.name)
+        }
+        return {name: kept.reveal() for name, kept in found.items() if kept is not None}
+
+    def key_names(self, name: str) -> tuple[str, ...]:
+        prefix = f"{_KEYS}/{name}/"
+        names = () if self._kept is None else self._kept.names()
+        return tuple(one.removeprefix(prefix) for one in names if one.startswith(prefix))
+
+    async def keep_keys(self, name: str, changes: Mapping[str, str | None]) -> None:
+        if changes:
+            await self._secrets.change({f"{_KEYS}/{name}/{key}": text for key, text in changes.items()})
 
     # --- beginning -----------------------------------------------------------------------------------
 
