@@ -178,7 +178,7 @@ def test(name: str, home: Path | None) -> None:
 
 
 async def _check_own(toolbox: EverturnToolbox, name: str) -> None:
-    """A server with host_network is started by a server of ours only, which knows whether there is sign-in."""
+    """A server with host_network is not started here, where it is not known whether there is sign-in."""
     if (await toolbox.mcp.book.get(name)).host_network:
         raise Invalid(f"{name} has host_network.", hint="Test it on the page.")
 

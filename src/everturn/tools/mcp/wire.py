@@ -94,14 +94,14 @@ class Link:
 
 async def load_sdk() -> Sdk:
     """Raises ToolFailed where it is not installed."""
-    # It logs failures with their whole tracebacks, and raises them too: we report them, in one line.
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)
     return cast(Sdk, await load("mcp"))
 
 
 # ``Any``: a module of the SDK; what is used of it is described above, or is a value that is passed on.
 async def load(module: str) -> Any:
     """A module of the SDK. Raises ToolFailed where it is not installed."""
+    # It logs failures with their whole tracebacks, and raises them too: we report them, in one line.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
     try:
         return await anyio.to_thread.run_sync(importlib.import_module, module)
     except ImportError as error:
