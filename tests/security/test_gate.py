@@ -213,7 +213,7 @@ async def test_the_machines_network_needs_sign_in(tmp_path: Path) -> None:
             assert ruling.verdict is Verdict.DENY
             assert "everturn password" in ruling.reason
         with pytest.raises(HostNetworkRefused, match="wide"):
-            await kit.toolbox.trust_server("olga", "wide", "ses_01", "")
+            await kit.toolbox.trust_server("olga", "wide", "")
         is_on = True
         assert await kit.toolbox.tools("olga", "ses_01", "host")
         assert (await kit.rule("terminal", {"profile": "host"}, command="curl x")).verdict is Verdict.ASK
