@@ -189,6 +189,7 @@ const english = {
   moreFiles: (count: number) => `and ${count} more`,
   yourAnswer: "Your answer",
   orType: "or type an answer below",
+  signInAt: "Sign in",
   typeAnswer: "Type an answer",
   outcomeUnknown: "Outcome unknown",
   printedBefore: "Output before it was interrupted:",

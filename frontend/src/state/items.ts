@@ -39,6 +39,9 @@ export const goBack = "go back and run again";
 const notRun = "treat it as not run";
 
 /** The answers in the order in which they are offered. Where files can go back, that is what the choice is about. */
+/** Given by a finished sign-in, not by a press. */
+export const signedIn = "signed in";
+
 export function choicesOf(ask: AskState): string[] {
   if (!ask.choices.includes(goBack)) return ask.choices;
   const first = ["check", goBack, notRun].filter((choice) => ask.choices.includes(choice));

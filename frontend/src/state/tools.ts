@@ -188,3 +188,15 @@ export function todosOf(display: unknown): TodoItem[] {
 export function lineCount(text: string): number {
   return text ? text.replace(/\n$/, "").split("\n").length : 0;
 }
+
+export interface ToolImage {
+  id: string;
+  name: string;
+}
+
+/** Pictures that a tool gave; they are artifacts. */
+export function imagesOf(display: unknown): ToolImage[] {
+  const given = display as { kind?: string; items?: Record<string, unknown>[] } | null;
+  if (given?.kind !== "images" || !Array.isArray(given.items)) return [];
+  return given.items.map((item) => ({ id: String(item["id"] ?? ""), name: String(item["name"] ?? "") })).filter((item) => item.id);
+}

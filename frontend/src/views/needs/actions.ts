@@ -2,7 +2,7 @@
 
 import type { Page } from "../../app/page.svelte";
 import { needsWords } from "../../needs-words";
-import { choicesOf, goBack } from "../../state/items";
+import { choicesOf, goBack, signedIn } from "../../state/items";
 import { askState, callOf, isLong, sessionOf, textOf, type Need } from "../../state/needs";
 import { count, money, when } from "../../text/format";
 import { visible } from "../../text/exact";
@@ -85,7 +85,8 @@ function answerActions(page: Page, need: Need, isHeld: boolean, make: Make, writ
   const choices = choicesOf(state);
   /** Where files can go back, as in the session. */
   const labels = choices.includes(goBack) ? { ...words.doubtChoices, check: words.doubtKeep } : words.doubtChoices;
-  const actions = choices.map((choice, index) =>
+  const actions: Action[] = choices.map((choice, index) =>
+    choice === signedIn && state.topic === "sign_in" ? { ...make(choice, words.signInAt, "1", "pri", async () => undefined), run: () => page.go({ at: "settings", section: "mcp" }) } :
     make(
       choice,
       labels[choice] ?? visible(choice),
