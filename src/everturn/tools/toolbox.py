@@ -273,7 +273,7 @@ class EverturnToolbox:
         own = self._tools.of_profile(profile, is_gated=self._is_gated(profile))
         trusted = [tool for tool in mcp if isinstance(tool, ResourceTool) or tool.is_trusted]
         listed: Sequence[Tool] = trusted
-        if len(own) + len(trusted) > TOOLS_MAX and trusted:
+        if len(trusted) > TOOLS_MAX:
             listed = (FindTools(trusted), CallTool(trusted))
         return sorted([*own, *listed], key=lambda tool: tool.spec.name)
 
