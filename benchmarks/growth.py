@@ -31,7 +31,7 @@ from everturn.app import App, open_app
 from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
-from everturn.domain.sessions import SessionFilter
+from everturn.domain.sessions import MessageFilter, SessionFilter
 from everturn.domain.store_values import ImportedSession, SearchOrder, Submission
 from everturn.store import Store, open_store
 from everturn.store.sessions.titles import grams_of, titles_of
@@ -172,6 +172,9 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
         "no match": "xyzzy",
     }.items():
         await figure(f"q= {name}", partial(store.sessions.list, OWNER, SessionFilter(query=query)), 20)
+    tag = SessionFilter(tag="nobody has it")
+    await figure("a tag that no session has", partial(store.sessions.list, OWNER, tag), 20)
+    await figure("labels", partial(store.sessions.labels, OWNER), 250)
     for order, limit_ms in ((SearchOrder.NEWEST, 10.0), (SearchOrder.RELEVANCE, 150.0)):
         for name, query in {
             "common word": common,
@@ -185,6 +188,15 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
                 f"search, {order}, {name}",
                 partial(store.search.find, OWNER, query, order=order),
                 limit_ms,
+            )
+    for name, within in {
+        "a user's": MessageFilter(role="user"),
+        "before all": MessageFilter(until=1),
+        "a tag that no session has": MessageFilter(tag="nobody has it"),
+    }.items():
+        for word, query in {"common word": common, "rare word": rare}.items():
+            await figure(
+                f"search, {word}, {name}", partial(store.search.find, OWNER, query, within=within), 1_000
             )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import anyio
@@ -452,3 +454,62 @@ async def test_under_a_base_path_everything_is_where_the_proxy_says(store: Store
         ]
         bare = await server.http.get(f"{root}everturn")
         assert (bare.status_code, bare.headers["location"]) == (308, "/everturn/")
+
+
+async def test_sessions_and_messages_are_found_by_tag_project_role_and_time(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with run_web(store, tmp_path, "An owl.", "A wren.", clock=clock) as server:
+        one = await server.new_session(title="One")
+        two = await server.new_session(title="Two")
+        await server.http.patch(f"/api/sessions/{one['id']}", json={"tags": ["birds"]})
+        await server.run(one["id"], "which bird?")
+        between = clock.now_ms() + 1
+        await clock.advance(60)
+        await server.run(two["id"], "another bird?")
+        while await store.search.index():
+            pass
+
+        async def listed(query: str) -> list[str]:
+            return [
+                item["title"] for item in (await server.http.get(f"/api/sessions?{query}")).json()["items"]
+            ]
+
+        async def found(query: str) -> list[str]:
+            items = (await server.http.get(f"/api/search?q=bird&{query}")).json()["items"]
+            return [hit["title"] for hit in items]
+
+        assert await listed("tag=birds") == ["One"]
+        assert await listed(f"since={between}") == ["Two"]
+        assert await listed(f"until={between}") == ["One"]
+        assert await listed("project=/srv/site") == []
+        assert await found("role=user") == ["Two", "One"]
+        assert await found("role=assistant") == []
+        assert await found("tag=birds") == ["One"]
+        assert await found(f"since={between}&role=user") == ["Two"]
+        assert (await server.http.get("/api/search?q=bird&role=robot")).status_code == 422
+        labels = (await server.http.get("/api/labels")).json()
+        assert labels == {"tags": [{"name": "birds", "sessions": 1}], "projects": []}
+
+
+async def test_several_sessions_are_exported_as_one_archive(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, "First answer.", "Second answer.") as server:
+        made = [(await server.new_session(title="../Plan"))["id"] for _ in range(2)]
+        for session in made:
+            await server.run(session, "go")
+        answer = await server.http.get(f"/api/export?sessions={','.join(made)}&format=md")
+        assert answer.headers["content-type"] == "application/zip"
+        with zipfile.ZipFile(io.BytesIO(answer.content)) as file:
+            names = file.namelist()
+            assert len(set(names)) == 2
+            assert not any("/" in name for name in names), "no name leads out of the folder"
+            texts = "".join(file.read(name).decode() for name in names)
+        assert "First answer." in texts
+        assert "Second answer." in texts
+        one = await server.http.get(f"/api/export?sessions={made[0]}&format=json")
+        with zipfile.ZipFile(io.BytesIO(one.content)) as file:
+            assert file.namelist()[0].endswith(".json")
+        assert (await server.http.get("/api/export?sessions=,")).status_code == 422
+        assert (await server.http.get("/api/export?sessions=ses_1")).status_code == 422
+        unknown = "ses_" + "0" * 26
+        assert (await server.http.get(f"/api/export?sessions={made[0]},{unknown}")).status_code == 404

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import anyio
 import pytest
@@ -224,6 +226,12 @@ async def test_models_tools_profiles_and_servers_are_listed(
         await store.ledger.spend("local", "memory", "openai:m", Usage(input_tokens=7, output_tokens=2))
         total = (await server.http.get("/api/usage")).json()["total"]
         assert (total["turns"], total["input_tokens"]) == (0, 7)
+        # The same by day: a day begins at midnight of the time zone.
+        spent = (await server.http.get("/api/usage?timezone=Pacific/Kiritimati")).json()["by_day"]
+        there = datetime.fromtimestamp(clock.now_ms() / 1000, ZoneInfo("Pacific/Kiritimati"))
+        assert [day["day"] for day in spent] == [there.date().isoformat()]
+        assert spent[0]["models"]["openai:m"]["output_tokens"] == 2
+        assert (await server.http.get("/api/usage?timezone=Nowhere")).status_code == 422
         listed = (await server.http.get("/v1/models")).json()
         assert listed["data"][0]["id"] == "everturn"
 

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from everturn.domain.errors import Invalid
-from everturn.domain.sessions import NewSession, SessionFilter, SessionPatch
+from everturn.domain.sessions import MessageFilter, NewSession, SessionFilter, SessionPatch
 from everturn.domain.store_values import Request, RetriedTurn, SearchOrder
 from everturn.store import Store
 from everturn.store.sessions import search
@@ -116,7 +116,7 @@ async def test_a06_search_finds_what_was_indexed_and_forgets_what_was_deleted(st
     assert {hit.session_id for hit in await store.search.find(ME, "green")} == {one.id, two.id}
     assert await store.search.find("another owner", "green") == []
     for order in SearchOrder:
-        hits = await store.search.find(ME, "green", session_id=one.id, order=order)
+        hits = await store.search.find(ME, "green", within=MessageFilter(session_id=one.id), order=order)
         assert [hit.session_id for hit in hits] == [one.id]
         hit = hits[0]
         assert [hit.excerpt[start:end].lower() for start, end in hit.marks] == ["green"]
@@ -153,7 +153,12 @@ async def test_a06_what_is_private_is_found_by_its_owner_and_not_by_other_sessio
     assert await found(reader.id) == {"open"}
     assert "secret" in await found(secret.id)
     assert "secret" in await found(None)
-    assert await store.search.find(ME, "owl", session_id=secret.id, order=order, reader=reader.id) == []
+    assert (
+        await store.search.find(
+            ME, "owl", within=MessageFilter(session_id=secret.id), order=order, reader=reader.id
+        )
+        == []
+    )
 
 
 async def test_a06_the_best_hits_of_a_session_are_found_among_many_of_others(store: Store) -> None:
@@ -163,7 +168,9 @@ async def test_a06_the_best_hits_of_a_session_are_found_among_many_of_others(sto
         await answered(store, crowd.id, "owl owl owl", "owl")
     while await store.search.index():
         pass
-    hits = await store.search.find(ME, "owl", session_id=wanted.id, order=SearchOrder.RELEVANCE, limit=2)
+    hits = await store.search.find(
+        ME, "owl", within=MessageFilter(session_id=wanted.id), order=SearchOrder.RELEVANCE, limit=2
+    )
     assert [hit.session_id for hit in hits] == [wanted.id]
 
 

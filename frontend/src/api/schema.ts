@@ -232,6 +232,20 @@ export interface components {
             media_type: string;
             size: number;
         };
+        /** AuditEntry */
+        AuditEntry: {
+            at: number;
+            what: string;
+            by: string;
+            /** @default  */
+            address?: string;
+            /** @default  */
+            detail?: string;
+        };
+        /** AuditPage */
+        AuditPage: {
+            items: components["schemas"]["AuditEntry"][];
+        };
         /** Bar */
         Bar: {
             kind: components["schemas"]["BarKind"];
@@ -677,6 +691,16 @@ export interface components {
             hint?: string;
             /** @default  */
             code?: string;
+        };
+        /** Label */
+        Label: {
+            name: string;
+            sessions: number;
+        };
+        /** Labels */
+        Labels: {
+            tags: components["schemas"]["Label"][];
+            projects: components["schemas"]["Label"][];
         };
         /** LeftOut */
         LeftOut: {
@@ -1970,6 +1994,13 @@ export interface components {
             /** @default null */
             saved_usd?: number | null;
         };
+        /** UsageDay */
+        UsageDay: {
+            day: string;
+            models: {
+                [key: string]: components["schemas"]["UsageLine"];
+            };
+        };
         /** UsageLine */
         UsageLine: {
             turns: number;
@@ -1987,6 +2018,7 @@ export interface components {
             models: {
                 [key: string]: components["schemas"]["UsageLine"];
             };
+            by_day: components["schemas"]["UsageDay"][];
         };
         /** UsedSkill */
         UsedSkill: {

@@ -92,14 +92,44 @@ class NewSession(msgspec.Struct, frozen=True):
 
 
 class SessionFilter(msgspec.Struct, frozen=True):
-    """Which sessions a list shows. None: a session may be either; without a tag, it may have any."""
+    """Which sessions a list shows. None: a session may be either; without a tag or a project, it may
+    have any. ``since``, ``until``: milliseconds; it was last active from the first on, before the second."""
 
     query: str = ""
     archived: bool | None = False
     pinned: bool | None = None
     tag: str | None = None
+    project: str | None = None
+    since: int | None = None
+    until: int | None = None
 
 
+class MessageFilter(msgspec.Struct, frozen=True):
+    """Which messages a search may find. None: any. ``since``, ``until``: milliseconds; a message is from the
+    first on, before the second. ``tag``: of its session."""
+
+    session_id: str | None = None
+    since: int | None = None
+    until: int | None = None
+    role: str | None = None
+    tag: str | None = None
+
+
+class Label(msgspec.Struct, frozen=True):
+    """A tag or a project, and how many sessions have it."""
+
+    name: str
+    sessions: int
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """The tags and projects of the listed sessions, the most used first."""
+
+    tags: tuple[Label, ...]
+    projects: tuple[Label, ...]
+
+
+ANY_MESSAGE = MessageFilter()
 NEW_SESSION = NewSession()
 ORDINARY_SESSIONS = SessionFilter()
 

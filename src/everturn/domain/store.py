@@ -25,10 +25,13 @@ from everturn.domain.memory import Ledger, NotePages
 from everturn.domain.messages import Message
 from everturn.domain.schedules import Schedules
 from everturn.domain.sessions import (
+    ANY_MESSAGE,
     NEW_SESSION,
     ORDINARY_SESSIONS,
     Deletion,
     Hit,
+    Labels,
+    MessageFilter,
     NewSession,
     Overview,
     Page,
@@ -101,6 +104,16 @@ class Sessions(Protocol):
 
     async def restore(self, owner: str, session_id: str) -> Session:
         """Undo ``mark_deleted``. Raises WrongState if the session is not deleted, Gone if it was purged."""
+        ...
+
+    async def labels(self, owner: str) -> Labels:
+        """The tags and projects in use. Reads every session that has one."""
+        ...
+
+    async def discard_empty(self, *, before: int, limit: int = 500) -> int:
+        """Mark sessions as deleted that were made before this time (milliseconds) and never used: without a
+        turn, and with nothing that somebody gave them. Looks at each session once; returns how many it has
+        looked at."""
         ...
 
     async def deletions(self) -> Sequence[Deletion]:
@@ -339,7 +352,7 @@ class Search(Protocol):
         *,
         limit: int = 20,
         order: SearchOrder = SearchOrder.NEWEST,
-        session_id: str | None = None,
+        within: MessageFilter = ANY_MESSAGE,
         reader: str | None = None,
     ) -> list[Hit]:
         """``reader``: the session that searches; messages of other private sessions are not shown to it.

@@ -68,6 +68,9 @@ class Maintenance:
         before = self._services.clock.now_ms() - INBOX_KEEP_S * 1000
         while await self._services.store.delivery.inbox.prune(before):
             pass
+        made = self._services.clock.now_ms() - round(self._services.settings.empty_keep_s * 1000)
+        while await self._services.store.sessions.discard_empty(before=made):
+            pass
 
     async def _sweep(self) -> None:
         await self._services.store.files.sweep()

@@ -116,6 +116,9 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     prune_s: float = 60.0
     prune_grace_s: float = 3600.0
     sweep_s: float = 3600.0
+    empty_keep_s: Annotated[
+        float, Meta(description="A session without a message, a title or a tag is removed after this time.")
+    ] = 24 * 3600.0
 
     # The journal.
     outstanding_bytes_max: int = 262_144  # offered while a batch is under way, per turn

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from everturn.workspace.archive import Archive
+    from everturn.workspace.archive import Archive, ZipSink
     from everturn.workspace.arrival import Arrival, Arrived
     from everturn.workspace.compare import (
         Compare,
@@ -68,6 +68,7 @@ __all__ = [
     "TreeView",
     "Versions",
     "View",
+    "ZipSink",
     "find_conflicts",
     "hold_folder",
     "import_archive",

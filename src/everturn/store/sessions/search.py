@@ -14,7 +14,7 @@ from typing import NamedTuple
 from everturn.domain.errors import Invalid
 from everturn.domain.ids import message_id
 from everturn.domain.probe import Moment
-from everturn.domain.sessions import Hit
+from everturn.domain.sessions import ANY_MESSAGE, Hit, MessageFilter
 from everturn.domain.store_values import SearchOrder
 from everturn.domain.words import read_word
 from everturn.store.scripts.common import read_watermarks, renew_index
@@ -30,10 +30,12 @@ from everturn.store.scripts.queries.messages import (
     SEARCH_RECENT_NEWEST,
     HitColumns,
 )
+from everturn.store.scripts.rows import to_json
 from everturn.store.scripts.script import Database, IndexBroken, Query, Script, Tx, q
 
 QUERY_CHARS_MAX = 500
 EXCERPT_CHARS = 180
+_NEVER = 1  # an end before every message
 EXCERPT_BEFORE_CHARS = 24
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
 # SQLite's index of recent messages: how many it covers, and how many matches in it are enough to rank.
@@ -57,7 +59,7 @@ class Search:
         *,
         limit: int = 20,
         order: SearchOrder = SearchOrder.NEWEST,
-        session_id: str | None = None,
+        within: MessageFilter = ANY_MESSAGE,
         reader: str | None = None,
     ) -> list[Hit]:
         order = read_word(SearchOrder, order, "order")
@@ -66,7 +68,17 @@ class Search:
             return []
         limit = max(1, min(limit, 100))
         match = _match(self._db.dialect, words)
-        asked = _Asked(match, owner, limit, session_id or "", reader or "")
+        asked = _Asked(
+            match,
+            owner,
+            limit,
+            within.session_id or "",
+            reader or "",
+            max(0, within.since or 0),
+            _NEVER if within.until is not None and within.until <= 0 else within.until or 0,
+            within.role or "",
+            to_json(within.tag) if within.tag else "",
+        )
         rows = await self._db.read(_find_best if order is SearchOrder.RELEVANCE else _find_newest, asked)
         return [_hit(row, words) for row in rows]
 
@@ -130,6 +142,10 @@ class _Asked(NamedTuple):
     limit: int
     session_id: str
     reader: str
+    since: int
+    until: int  # 0: no end
+    role: str
+    tag: str  # JSON
 
 
 def _find_newest(tx: Tx, asked: _Asked) -> Script[list[HitColumns]]:

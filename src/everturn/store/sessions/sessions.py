@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile
 
 import msgspec
 
@@ -12,6 +14,8 @@ from everturn.domain.sessions import (
     NEW_SESSION,
     ORDINARY_SESSIONS,
     Deletion,
+    Label,
+    Labels,
     NewSession,
     Overview,
     Page,
@@ -39,15 +43,19 @@ from everturn.store.scripts.queries.files import WORKING_COPY
 from everturn.store.scripts.queries.messages import MESSAGE_NUMBERS_OF_SESSION
 from everturn.store.scripts.queries.sessions import (
     CREATION_GET,
+    META_GET,
     SESSION_COUNTS,
     SESSION_INSERT,
+    SESSION_LABELS,
     SESSION_LIST,
     SESSION_LIST_INDEXED,
     SESSION_LIST_MATCHING,
     SESSION_LIST_TITLED,
+    SESSIONS_AFTER,
     SESSIONS_DELETED,
     SESSIONS_ON_KEY,
     WAITING_SESSIONS,
+    NewSessionColumns,
     SessionColumns,
 )
 from everturn.store.scripts.queries.turns import ASKS_OPEN
@@ -67,6 +75,7 @@ from everturn.store.turns.endings import end_for_deletion
 TAGS_MAX = 32
 LIST_LIMIT_MAX = 200
 LOOK_MAX = 2_000  # sessions that are looked through before the index is asked
+LABELS_MAX = 500
 SHORT_LOOK_MAX = 5_000  # sessions among which one or two letters are looked for
 _FAR = (1 << 62, 1 << 62)
 
@@ -128,6 +137,14 @@ class Sessions:
 
     async def restore(self, owner: str, session_id: str) -> Session:
         return await self._db.write(_restore, owner, session_id)
+
+    async def labels(self, owner: str) -> Labels:
+        return await self._db.read(_labels, owner)
+
+    async def discard_empty(self, *, before: int, limit: int = 500) -> int:
+        if not (await self._db.read(_unseen, before, 1)):
+            return 0
+        return await self._db.write(_discard_empty, before, limit)
 
     async def deletions(self) -> Sequence[Deletion]:
         return await self._db.read(_deletions)
@@ -195,23 +212,31 @@ def start_session(tx: Tx, owner: str, key: str, profile: str, *, title: str = ""
 def _list(
     tx: Tx, owner: str, wanted: SessionFilter, start: tuple[int, int], limit: int
 ) -> Script[Page[Session]]:
-    return _page((yield from _find_matching(tx, owner, wanted, start, limit)), limit)
+    if wanted.until is not None:
+        start = min(start, (wanted.until, 0))  # lists go from the newest to the oldest
+    page = _page((yield from _find_matching(tx, owner, wanted, start, limit)), limit)
+    since = wanted.since
+    if since is None or not page.items or page.items[-1].updated_at >= since:
+        return page
+    return Page(tuple(session for session in page.items if session.updated_at >= since))
 
 
 def _find_matching(
     tx: Tx, owner: str, wanted: SessionFilter, start: tuple[int, int], limit: int
 ) -> Script[list[tuple[Session, int]]]:
     archived, needle = wanted.archived, needle_of(wanted.query)
+    if not needle and wanted.tag and len(tag := needle_of(wanted.tag)) >= GRAM_CHARS:
+        needle = tag  # the index of titles has the tags, too
     flag = -1 if archived is None else int(archived)
     place = (owner, flag, *start, limit + 1)
     pin = -1 if wanted.pinned is None else int(wanted.pinned)
     narrowed = (*place, pin, to_json(wanted.tag) if wanted.tag else "")
     if needle:
-        rows = yield from _find_titled(tx, narrowed, limit + 1, needle)
-    elif archived is not None and wanted.pinned is None and wanted.tag is None:
+        rows = yield from _find_titled(tx, narrowed, limit + 1, needle, wanted.project or "")
+    elif archived is not None and wanted.pinned is None and wanted.tag is None and not wanted.project:
         rows = yield from SESSION_LIST.all(*place)
     else:
-        rows = yield from SESSION_LIST_MATCHING.all(*narrowed)
+        rows = yield from SESSION_LIST_MATCHING.all(*narrowed, wanted.project or "")
     return [(found.session, found.no) for found in map(session_of, rows)]
 
 
@@ -219,15 +244,32 @@ def _find_matching(
 _Narrowed = tuple[str, int, int, int, int, int, str]
 
 
-def _find_titled(tx: Tx, narrowed: _Narrowed, limit: int, needle: str) -> Script[list[SessionColumns]]:
+def _find_titled(
+    tx: Tx, narrowed: _Narrowed, limit: int, needle: str, project: str
+) -> Script[list[SessionColumns]]:
     """Sessions with the needle in their title or tags. What many titles hold fills a page from the newest
     sessions; of what few hold, the index has few candidates. One or two letters have no index."""
-    rows = yield from SESSION_LIST_TITLED.all(*narrowed, needle, LOOK_MAX)
+    rows = yield from SESSION_LIST_TITLED.all(*narrowed, needle, LOOK_MAX, project)
     if len(rows) == limit:
         return rows
     if len(needle) < GRAM_CHARS:
-        return (yield from SESSION_LIST_TITLED.all(*narrowed, needle, SHORT_LOOK_MAX))
-    return (yield from SESSION_LIST_INDEXED.all(*narrowed, needle, candidates(tx.dialect, needle)))
+        return (yield from SESSION_LIST_TITLED.all(*narrowed, needle, SHORT_LOOK_MAX, project))
+    return (yield from SESSION_LIST_INDEXED.all(*narrowed, needle, candidates(tx.dialect, needle), project))
+
+
+def _labels(tx: Tx, owner: str) -> Script[Labels]:
+    tags: Counter[str] = Counter()
+    projects: Counter[str] = Counter()
+    for row in (yield from SESSION_LABELS.all(owner)):
+        tags.update(dict.fromkeys(msgspec.json.decode(row.tags, type=list[str]), row.sessions))
+        if row.project is not None:
+            projects[row.project] += row.sessions
+    return Labels(_most_used(tags), _most_used(projects))
+
+
+def _most_used(counts: Counter[str]) -> tuple[Label, ...]:
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Label(name, sessions) for name, sessions in ranked[:LABELS_MAX])
 
 
 def _list_waiting(tx: Tx, owner: str) -> Script[list[Session]]:
@@ -366,6 +408,28 @@ def _set_deleted(tx: Tx, session: SessionRow, due_at: int | None) -> Script[Sess
 def _deletions(tx: Tx) -> Script[list[Deletion]]:
     rows = yield from SESSIONS_DELETED.all()
     return [Deletion(row.id, row.owner, row.deleted_at) for row in rows]
+
+
+def _unseen(tx: Tx, before: int, limit: int) -> Script[list[NewSessionColumns]]:
+    """Sessions that were not looked at for emptiness yet and are old enough, in the order they were made. It
+    stops at the first that is not: it may still be used, and has to be looked at later."""
+    seen = int((yield from META_GET.first("empty_through")) or 0)
+    rows = yield from SESSIONS_AFTER.all(seen, limit)
+    return list(takewhile(lambda row: row.created_at < before, rows))
+
+
+def _discard_empty(tx: Tx, before: int, limit: int) -> Script[int]:
+    seen = yield from _unseen(tx, before, limit)
+    for row in seen:
+        if row.is_empty:
+            # Only with its lock is it certain that no turn begins meanwhile.
+            session = yield from lock_session(tx, row.owner, row.id)
+            (again,) = yield from SESSIONS_AFTER.all(row.session_no - 1, 1)
+            if again.is_empty:
+                yield from _set_deleted(tx, session, tx.now)
+    if seen:
+        yield q("meta_put", "empty_through", str(seen[-1].session_no))
+    return len(seen)
 
 
 def _delete(tx: Tx, owner: str, session_id: str, is_purge: bool) -> Script[None]:

@@ -485,5 +485,5 @@ def _copy_title(owner: str, title: str) -> Script[str]:
         return ""
     # Archived or not, from the newest on, pinned or not, with any tag.
     narrowed = (owner, -1, _NEWEST, _NEWEST, _COPIES_MAX, -1, "")
-    rows = yield from SESSION_LIST_TITLED.all(*narrowed, needle_of(origin_title(title)), _COPIES_LOOK_MAX)
+    rows = yield from SESSION_LIST_TITLED.all(*narrowed, needle_of(origin_title(title)), _COPIES_LOOK_MAX, "")
     return copy_title(title, {session_of(row).session.title for row in rows})

@@ -12,9 +12,10 @@ strpos(lower(%1), lower(%2)) > 0
 strpos(%1, %2) > 0
 
 -- macro: narrowed
--- Whether a session is pinned ($6) and has a tag ($7), where that is asked.
+-- Whether a session is pinned ($6), has a tag ($7) and works in a folder ($10), where that is asked.
 ($6 < 0 OR (SELECT s.pinned FROM sessions s WHERE s.session_no = t.session_no) = $6)
   AND ($7 = '' OR (SELECT strpos(lower(s.tags), lower($7)) > 0 FROM sessions s WHERE s.session_no = t.session_no))
+  AND ($10 = '' OR (SELECT s.project FROM sessions s WHERE s.session_no = t.session_no) = $10)
 
 -- name: session_list_indexed
 -- All with $8 in their title or tags, found by its pieces ($9).
@@ -251,10 +252,15 @@ DELETE FROM notes WHERE owner = $1 AND page = $2
 -- ---------------------------------------------------------------- search
 
 -- macro: matching
+-- From $6 on and before $7 (0: no end), of the role $8, in sessions with the tag $9, where that is asked.
 i.words @@ CAST(CAST($1 AS TEXT) AS TSQUERY) AND i.owner = $2
   AND ($4 = '' OR i.session_no = (SELECT session_no FROM sessions WHERE id = $4))
   AND ($5 = '' OR EXISTS (SELECT 1 FROM sessions p WHERE p.session_no = i.session_no AND (p.private = 0 OR p.id = $5)))
   AND (SELECT l.is_listed FROM tails l WHERE l.session_no = i.session_no) = 1
+  AND (CAST($6 AS BIGINT) = 0 AND CAST($7 AS BIGINT) = 0 AND $8 = '' OR (
+    SELECT d.created_at >= CAST($6 AS BIGINT) AND (CAST($7 AS BIGINT) = 0 OR d.created_at < CAST($7 AS BIGINT))
+      AND ($8 = '' OR d.role = $8) FROM messages d WHERE d.message_no = i.message_no))
+  AND ($9 = '' OR (SELECT strpos(lower(g.tags), lower($9)) FROM sessions g WHERE g.session_no = i.session_no) > 0)
 
 -- A common word is in many of the newest messages: testing those one by one beats collecting every match
 -- and sorting. A rarer word has few matches, which the index finds; they are collected before they are cut,

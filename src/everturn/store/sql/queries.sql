@@ -112,7 +112,7 @@ ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
 SELECT {session_columns} FROM tails t JOIN sessions s ON s.session_no = t.session_no
 WHERE t.owner = $1 AND ($2 < 0 OR t.archived = $2) AND t.is_listed = 1
   AND (t.updated_at, t.session_no) < ($3, $4)
-  AND ($6 < 0 OR s.pinned = $6) AND ($7 = '' OR {like:s.tags:$7})
+  AND ($6 < 0 OR s.pinned = $6) AND ($7 = '' OR {like:s.tags:$7}) AND ($8 = '' OR s.project = $8)
 ORDER BY t.updated_at DESC, t.session_no DESC LIMIT $5
 
 -- name: session_list_titled
@@ -207,6 +207,22 @@ UPDATE tails SET position = position + $2 WHERE session_no = $1 RETURNING positi
 -- name: sessions_on_key
 SELECT id FROM sessions WHERE owner = $1 AND key = $2 AND key <> '' AND deleted_at IS NULL
 ORDER BY session_no
+
+-- name: session_labels
+SELECT s.tags, s.project, count(*) AS sessions FROM sessions s JOIN tails t ON t.session_no = s.session_no
+WHERE s.owner = $1 AND (s.tags <> '[]' OR s.project IS NOT NULL) AND t.is_listed = 1 GROUP BY s.tags, s.project
+
+-- name: sessions_after
+-- Those made after a session, and whether they are empty: without a turn, a title, a key, or anything that somebody set
+-- or that leads to them.
+SELECT s.session_no, s.id, s.owner, s.created_at, CASE WHEN s.kind = 'ordinary' AND s.deleted_at IS NULL
+  AND s.title = '' AND s.key = '' AND s.tags = '[]' AND s.pinned = 0 AND s.archived = 0 AND s.messages = 0
+  AND NOT EXISTS (SELECT 1 FROM turns n WHERE n.session_no = s.session_no)
+  AND NOT EXISTS (SELECT 1 FROM chats c WHERE c.session_id = s.id)
+  AND NOT EXISTS (SELECT 1 FROM schedules r WHERE r.session_id = s.id)
+  AND NOT EXISTS (SELECT 1 FROM checkpoints p WHERE p.session_no = s.session_no)
+  THEN 1 ELSE 0 END AS is_empty
+FROM sessions s WHERE s.session_no > $1 ORDER BY s.session_no LIMIT $2
 
 -- name: session_counts
 SELECT count(*) AS sessions, coalesce(sum(CASE WHEN archived = 1 THEN 1 ELSE 0 END), 0) AS archived FROM tails

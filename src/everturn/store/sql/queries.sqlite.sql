@@ -5,11 +5,14 @@
 -- macro: skip_locked
 
 -- macro: newest_in
+-- From $6 on and before $7 (0: no end), of the role $8, in sessions with the tag $9, where that is asked.
 SELECT m.message_no, m.ordinal, m.role, m.created_at, m.text, t.id AS turn_id, s.id AS session_id, s.title
 FROM %1 i JOIN messages m ON m.message_no = i.rowid
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no
 WHERE %1 MATCH $1 AND m.owner = $2 AND ($4 = '' OR s.id = $4)
   AND ($5 = '' OR s.private = 0 OR s.id = $5) AND s.kind = 'ordinary' AND s.deleted_at IS NULL
+  AND m.created_at >= $6 AND ($7 = 0 OR m.created_at < $7) AND ($8 = '' OR m.role = $8)
+  AND ($9 = '' OR instr(lower(s.tags), lower($9)) > 0)
 ORDER BY i.rowid DESC LIMIT $3
 
 -- macro: best_in
@@ -20,6 +23,8 @@ FROM (SELECT * FROM (
     AND ($4 = '' OR w.session_no = (SELECT session_no FROM sessions WHERE id = $4))
     AND ($5 = '' OR EXISTS (SELECT 1 FROM sessions p WHERE p.session_no = w.session_no AND (p.private = 0 OR p.id = $5)))
     AND (SELECT l.is_listed FROM tails l WHERE l.session_no = w.session_no) = 1
+    AND w.created_at >= $6 AND ($7 = 0 OR w.created_at < $7) AND ($8 = '' OR w.role = $8)
+    AND ($9 = '' OR (SELECT instr(lower(g.tags), lower($9)) FROM sessions g WHERE g.session_no = w.session_no) > 0)
   ORDER BY i.rowid DESC LIMIT 2000) ORDER BY rank LIMIT $3) f
 JOIN messages m ON m.message_no = f.no
 JOIN turns t ON t.turn_no = m.turn_no JOIN sessions s ON s.session_no = t.session_no ORDER BY f.rank
@@ -95,9 +100,10 @@ instr(lower(%1), lower(%2)) > 0
 instr(%1, %2) > 0
 
 -- macro: narrowed
--- Whether a session is pinned ($6) and has a tag ($7), where that is asked.
+-- Whether a session is pinned ($6), has a tag ($7) and works in a folder ($10), where that is asked.
 ($6 < 0 OR (SELECT s.pinned FROM sessions s WHERE s.session_no = t.session_no) = $6)
   AND ($7 = '' OR (SELECT instr(lower(s.tags), lower($7)) > 0 FROM sessions s WHERE s.session_no = t.session_no))
+  AND ($10 = '' OR (SELECT s.project FROM sessions s WHERE s.session_no = t.session_no) = $10)
 
 -- name: session_list_indexed
 -- All with $8 in their title or tags, found by its pieces ($9).

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zipfile
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Final, Literal, TypeVar
 
 import anyio.to_thread
@@ -9,8 +12,10 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain import errors as e
+from everturn.domain.ids import check_id
 from everturn.domain.media import RAW, describe_file, safe_name
-from everturn.domain.sessions import Hit, Session
+from everturn.domain.messages import Role
+from everturn.domain.sessions import Hit, MessageFilter, Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import ImportedSession, SearchOrder
 from everturn.engine import Engine
@@ -24,6 +29,8 @@ from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import (
     ChangeSession,
     SessionId,
+    TagText,
+    TimeMs,
     check_key,
     check_place,
     with_tag,
@@ -34,17 +41,27 @@ from everturn.web.http.problems import BadRequest, NotJson
 from everturn.web.http.routing import JSON, Answer, AnyEndpoint, ApiCall, Endpoint, Nothing, Raw
 from everturn.web.preferences import PreferencesOf
 from everturn.web.uploads import FORM, Uploads
-from everturn.workspace import SessionArchive, import_archive, open_archive
+from everturn.workspace import SessionArchive, ZipSink, import_archive, open_archive
 
 B = TypeVar("B")
 ZIP: Final = "application/zip"
+EXPORT_SESSIONS_MAX: Final = 200
+TextFormat = Literal["json", "md", "html"]
+_MEDIA: Final = {"json": JSON, "md": "text/markdown; charset=utf-8", "html": "text/html; charset=utf-8"}
 
 
 class SearchQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``since`` and ``until``: only messages from the first on and before the second. ``tag``: only in
+    sessions that have it."""
+
     q: Annotated[str, Meta(min_length=1, max_length=500)]
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     order: SearchOrder = SearchOrder.NEWEST
     session: SessionId | None = None
+    since: TimeMs | None = None
+    until: TimeMs | None = None
+    role: Role | None = None
+    tag: TagText | None = None
 
 
 class Hits(msgspec.Struct, frozen=True):
@@ -53,6 +70,13 @@ class Hits(msgspec.Struct, frozen=True):
 
 class ExportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["json", "md", "html", "archive"] = "json"
+
+
+class ExportSeveralQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``sessions``: their ids, with commas between them."""
+
+    sessions: Annotated[str, Meta(min_length=1, max_length=EXPORT_SESSIONS_MAX * 40)]
+    format: TextFormat = "md"
 
 
 class ImportedHistory(msgspec.Struct, frozen=True):
@@ -102,6 +126,16 @@ class DocumentsApi:
                 errors=(e.NotFound, e.Gone, e.StorageAway, ScopeMissing),
             ),
             Endpoint(
+                method="GET",
+                path="/api/export",
+                run=self.export_several,
+                summary="Several sessions in one ZIP file, each as JSON, Markdown or HTML.",
+                tag="sessions",
+                query=ExportSeveralQuery,
+                contents={ZIP: bytes},
+                errors=(e.NotFound, e.Gone),
+            ),
+            Endpoint(
                 method="POST",
                 path="/api/sessions/import",
                 run=self.import_,
@@ -141,8 +175,9 @@ class DocumentsApi:
 
     async def search(self, call: ApiCall[SearchQuery, Nothing]) -> Hits:
         query = call.query
+        within = MessageFilter(query.session, query.since, query.until, query.role, query.tag)
         found = await self._store.search.find(
-            call.owner, query.q, limit=query.limit, order=query.order, session_id=query.session
+            call.owner, query.q, limit=query.limit, order=query.order, within=within
         )
         return Hits(tuple(found))
 
@@ -156,16 +191,45 @@ class DocumentsApi:
             pieces = SessionArchive(self._store).pieces(call.owner, session.id)
             head = [(b"content-type", ZIP.encode()), *_headers(session, "zip")]
             return BytesAnswer(await anext(pieces, b""), pieces, head, 200)
-        if call.query.format == "json":
-            document = await documents.export_document(self._store, call.owner, session.id)
-            return _download(session, msgspec.json.encode(document), JSON, "json")
-        session, turns, messages = await self._store.transcript.export(call.owner, session.id)
+        body = await self._write(call.owner, session, call.query.format)
+        return Raw(body, _MEDIA[call.query.format], 200, _headers(session, call.query.format))
+
+    async def export_several(self, call: ApiCall[ExportSeveralQuery, Nothing]) -> BytesAnswer:
+        ids = list(dict.fromkeys(check_id(one, "ses") for one in call.query.sessions.split(",") if one))
+        if not 0 < len(ids) <= EXPORT_SESSIONS_MAX:
+            raise e.Invalid(
+                f"{len(ids)} sessions cannot be exported at once.", hint=f"Name 1 to {EXPORT_SESSIONS_MAX}."
+            )
+        sessions = [await self._engine.session(call.owner, one) for one in ids]
+        head = [(b"content-type", ZIP.encode()), (b"cache-control", b"no-store")]
+        head.append((b"content-disposition", disposition("everturn-sessions.zip", is_shown=False)))
+        pieces = self._zip(call.owner, sessions, call.query.format)
+        return BytesAnswer(await anext(pieces, b""), pieces, head, 200)
+
+    async def _zip(
+        self, owner: str, sessions: Sequence[Session], form: TextFormat
+    ) -> AsyncGenerator[bytes, None]:
+        """One file for each session; those of one name are numbered."""
+        sink = ZipSink()
+        names: Counter[str] = Counter()
+        with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as file:  # type: ignore[call-overload]  # it needs write() and flush()
+            for session in sessions:
+                body = await self._write(owner, session, form)
+                name = _name_of(session)
+                names[name.casefold()] += 1
+                number = f" {names[name.casefold()]}" if names[name.casefold()] > 1 else ""
+                await anyio.to_thread.run_sync(file.writestr, safe_name(f"{name}{number}.{form}"), body)
+                yield sink.take()
+        yield sink.take()
+
+    async def _write(self, owner: str, session: Session, form: TextFormat) -> bytes:
+        if form == "json":
+            return msgspec.json.encode(await documents.export_document(self._store, owner, session.id))
+        session, turns, messages = await self._store.transcript.export(owner, session.id)
         shown = documents.path_to_head(session, turns, messages)
-        if call.query.format == "md":
-            text = markdown(session, shown)
-            return _download(session, text.encode(), "text/markdown; charset=utf-8", "md")
-        text = await anyio.to_thread.run_sync(html, session, shown)
-        return _download(session, text.encode(), "text/html; charset=utf-8", "html")
+        if form == "md":
+            return markdown(session, shown).encode()
+        return (await anyio.to_thread.run_sync(html, session, shown)).encode()
 
     # --- import --------------------------------------------------------------------------------------
 
@@ -222,10 +286,6 @@ def _check(call: ApiCall[Nothing, B], document: Document) -> None:
         msgspec.convert(said, ChangeSession)
     except msgspec.ValidationError as error:
         raise e.BadImport(f"The session in this document cannot be taken: {error}.") from error
-
-
-def _download(session: Session, body: bytes, media: str, suffix: str) -> Raw:
-    return Raw(body, media, 200, _headers(session, suffix))
 
 
 def _name_of(session: Session) -> str:

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from everturn.domain import errors as e
 from everturn.domain.messages import Message
-from everturn.domain.sessions import NewSession, Page, Session, SessionFilter, SessionPatch
+from everturn.domain.sessions import Labels, NewSession, Page, Session, SessionFilter, SessionPatch
 from everturn.domain.settings import TypeForm
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Request, RetriedTurn
@@ -46,15 +46,23 @@ TurnId = Annotated[str, Meta(pattern=r"^trn_[0-9a-hjkmnp-tv-z]{26}$")]
 SessionId = Annotated[str, Meta(pattern=r"^ses_[0-9a-hjkmnp-tv-z]{26}$")]
 MessageId = Annotated[str, Meta(pattern=r"^msg_[0-9a-hjkmnp-tv-z]{26}-[0-9]{4,9}$")]
 Limit = Annotated[int, Meta(ge=1, le=200)]
+TimeMs = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
+TagText = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 class ListQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``q``: in the title or a tag. ``since`` and ``until``: last active from the first on and before the
+    second (milliseconds since 1970)."""
+
     limit: Limit = 50
     cursor: Annotated[str, Meta(max_length=200)] | None = None
     q: Annotated[str, Meta(max_length=200)] = ""
     archived: bool = False
     pinned: bool | None = None
-    tag: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+    tag: TagText | None = None
+    project: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
+    since: TimeMs | None = None
+    until: TimeMs | None = None
 
 
 class MessagesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -215,6 +223,14 @@ class SessionsApi:
                 query=ListQuery,
                 answer=Page[Session],
             ),
+            Endpoint(
+                method="GET",
+                path="/api/labels",
+                run=self.labels,
+                summary="The tags and projects of your sessions, the most used first.",
+                tag=tag,
+                answer=Labels,
+            ),
         ]
 
     def _one(self, one: str, tag: str) -> list[AnyEndpoint]:
@@ -332,12 +348,19 @@ class SessionsApi:
 
     async def list(self, call: ApiCall[ListQuery, Nothing]) -> Page[Session]:
         query = call.query
-        return await self._store.sessions.list(
-            call.owner,
-            SessionFilter(query=query.q, archived=query.archived, pinned=query.pinned, tag=query.tag),
-            limit=query.limit,
-            cursor=query.cursor,
+        wanted = SessionFilter(
+            query=query.q,
+            archived=query.archived,
+            pinned=query.pinned,
+            tag=query.tag,
+            project=query.project,
+            since=query.since,
+            until=query.until,
         )
+        return await self._store.sessions.list(call.owner, wanted, limit=query.limit, cursor=query.cursor)
+
+    async def labels(self, call: ApiCall[Nothing, Nothing]) -> Labels:
+        return await self._store.sessions.labels(call.owner)
 
     async def get(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         return with_tag(await self._engine.session(call.owner, call.path["session"]))

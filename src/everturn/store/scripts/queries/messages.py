@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from everturn.store.scripts.queries.columns import Columns
 from everturn.store.scripts.script import Select, SelectValue
 
@@ -77,13 +79,12 @@ class UnindexedMessage(Columns, frozen=True):
     text: str
 
 
-SEARCH_NEWEST: Select[[str, str, int, str, str], HitColumns] = Select("search_newest", HitColumns)
-SEARCH_BEST: Select[[str, str, int, str, str], HitColumns] = Select("search_best", HitColumns)
+_Search: TypeAlias = Select[[str, str, int, str, str, int, int, str, str], HitColumns]
+SEARCH_NEWEST: _Search = Select("search_newest", HitColumns)
+SEARCH_BEST: _Search = Select("search_best", HitColumns)
 # SQLite
-SEARCH_RECENT_NEWEST: Select[[str, str, int, str, str], HitColumns] = Select(
-    "search_recent_newest", HitColumns
-)
-SEARCH_RECENT_BEST: Select[[str, str, int, str, str], HitColumns] = Select("search_recent_best", HitColumns)
+SEARCH_RECENT_NEWEST: _Search = Select("search_recent_newest", HitColumns)
+SEARCH_RECENT_BEST: _Search = Select("search_recent_best", HitColumns)
 SEARCH_RECENT_COUNT: SelectValue[[str, int], int] = SelectValue("search_recent_count")
 NEWEST_NUMBER: SelectValue[[], int] = SelectValue("newest_number")
 INDEX_NEXT: Select[[int, int], IndexedText] = Select("index_next", IndexedText)

@@ -68,6 +68,24 @@ class DeletedSession(Columns, frozen=True):
     deleted_at: int
 
 
+class LabelColumns(Columns, frozen=True):
+    """How many listed sessions have these tags and this project."""
+
+    tags: str  # JSON
+    project: str | None
+    sessions: int
+
+
+class NewSessionColumns(Columns, frozen=True):
+    """``is_empty``: it never had a turn, and nobody gave it a title or anything else."""
+
+    session_no: int
+    id: str
+    owner: str
+    created_at: int
+    is_empty: int
+
+
 class SessionCounts(Columns, frozen=True):
     sessions: int
     archived: int
@@ -96,16 +114,18 @@ SESSION_INSERT: SelectValue[
 SESSION_NO_OF_ID: SelectValue[[str], int] = SelectValue("session_no_of_id")
 SESSION_OF_TURN: Select[[str], SessionOfTurn] = Select("session_no_of_turn", SessionOfTurn)
 SESSION_LIST: Select[[str, int, int, int, int], SessionColumns] = Select("session_list", SessionColumns)
-SESSION_LIST_MATCHING: Select[[str, int, int, int, int, int, str], SessionColumns] = Select(
+SESSION_LIST_MATCHING: Select[[str, int, int, int, int, int, str, str], SessionColumns] = Select(
     "session_list_matching", SessionColumns
 )
-SESSION_LIST_TITLED: Select[[str, int, int, int, int, int, str, str, int], SessionColumns] = Select(
+SESSION_LIST_TITLED: Select[[str, int, int, int, int, int, str, str, int, str], SessionColumns] = Select(
     "session_list_titled", SessionColumns
 )
-SESSION_LIST_INDEXED: Select[[str, int, int, int, int, int, str, str, str | list[str]], SessionColumns] = (
-    Select("session_list_indexed", SessionColumns)
-)
+SESSION_LIST_INDEXED: Select[
+    [str, int, int, int, int, int, str, str, str | list[str], str], SessionColumns
+] = Select("session_list_indexed", SessionColumns)
 SESSION_COUNTS: Select[[str], SessionCounts] = Select("session_counts", SessionCounts)
+SESSION_LABELS: Select[[str], LabelColumns] = Select("session_labels", LabelColumns)
+SESSIONS_AFTER: Select[[int, int], NewSessionColumns] = Select("sessions_after", NewSessionColumns)
 SESSIONS_ALL: Select[[], SessionNo] = Select("sessions_all", SessionNo)
 SESSIONS_DELETED: Select[[], DeletedSession] = Select("sessions_deleted", DeletedSession)
 SESSIONS_ON_KEY: SelectValue[[str, str], str] = SelectValue("sessions_on_key")
