@@ -31,6 +31,7 @@ from tests.forks import Process, open_command
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 120
+_EDITING = "\x1b[?2004h"  # from here on the terminal marks what is pasted: the line can be edited
 
 
 @asynccontextmanager
@@ -67,9 +68,15 @@ async def test_new_starts_another_session_and_names_the_one_it_leaves(
         await chat.type("Hi")
         await chat.until("Hello there.")
         await chat.type("/new")
+        await chat.until("A new session starts")
+        listed = await command(data_dir, "sessions")
+        assert len(listed.stdout.splitlines()) == 1
+        await chat.type("And now?")
         await wires.asked("You keep notes about a user")
         await chat.leave()
-        assert len(set(re.findall(r"ses_\w+", await chat.rest()))) == 2
+        await chat.rest()
+        listed = await command(data_dir, "sessions")
+        assert len(set(re.findall(r"ses_\w+", listed.stdout))) == 2
 
 
 async def test_the_server_is_killed_in_mid_answer_and_the_conversation_continues(
@@ -136,8 +143,11 @@ class Terminal:
                 self.text += os.read(self._master, 4096).decode(errors="replace")
         self.text = self.text.partition(words)[2]
 
+    def press(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
     def type(self, line: str) -> None:
-        os.write(self._master, line.encode() + b"\n")
+        self.press(line + "\n")
 
     @property
     def echoes(self) -> bool:
@@ -145,10 +155,10 @@ class Terminal:
 
 
 @asynccontextmanager
-async def terminal(environ: dict[str, str], port: int) -> AsyncIterator[Terminal]:
+async def terminal(environ: dict[str, str], port: int, *flags: str) -> AsyncIterator[Terminal]:
     master, slave = os.openpty()
     try:
-        line = ("chat", "--server", f"http://127.0.0.1:{port}")
+        line = ("chat", *(flags or ("--plain",)), "--server", f"http://127.0.0.1:{port}")
         async with open_command(*line, environ=environ | {"TERM": "xterm"}, terminal=slave) as process:
             yield Terminal(process, master)
     finally:
@@ -344,7 +354,6 @@ async def test_a_password_set_meanwhile_is_asked_for_and_the_message_is_sent(
         said = await script.rest()
         assert script.process.returncode == 1
         assert "Not sent: And you?" in said
-        assert "Continue with: everturn chat --session ses_" in said
 
 
 async def test_ctrl_c_at_the_prompt_leaves_at_once(data_dir: Path, wires: WireServer) -> None:
@@ -352,6 +361,90 @@ async def test_ctrl_c_at_the_prompt_leaves_at_once(data_dir: Path, wires: WireSe
     async with server(environ, port), terminal(environ, port) as chat:
         await chat.until("> ")
         chat.process.send_signal(signal.SIGINT)
-        await chat.until("Continue with: everturn chat --session ses_")
         with anyio.fail_after(PATIENCE_S):
             assert await chat.process.wait() == 0
+        listed = await command(data_dir, "sessions")
+        assert "There are no sessions yet." in listed.stdout, "nothing was written: no session is left behind"
+
+
+async def test_a_session_is_chosen_moved_and_given_files_from_the_prompt(
+    data_dir: Path, wires: WireServer, tmp_path: Path
+) -> None:
+    wires.play(*[WireAnswer(openai_answer([f"Answer {number}."])) for number in range(1, 9)])
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    notes = tmp_path / "notes.txt"
+    notes.write_text("the cellar is damp")
+    async with server(environ, port), chatting(environ, port) as chat:
+        await chat.type(f"/attach {notes}")
+        await chat.until("Goes with your next message: notes.txt")
+        await chat.type("What is in it?")
+        await wires.asked("the cellar is damp")
+        await chat.until("Answer")
+        await chat.type("/model openai:other-model")
+        await chat.until("The next answer is from openai:other-model.")
+        await chat.type("/retry")
+        await wires.asked('"other-model"')
+        await chat.type("/undo")
+        await chat.until("Taken back.")
+        await chat.type("/redo")
+        await chat.until("Brought back.")
+        await chat.type("/approve")
+        await chat.until("Nothing waits for you.")
+        await chat.type("/jobs")
+        await chat.until("There are no jobs.")
+        await chat.type("/sessions")
+        await chat.until("/sessions NUMBER opens one.")
+        await chat.type("/new")
+        await chat.until("A new session starts")
+        await chat.type("/sessions 1")
+        await chat.until("Now in ses_")
+        await chat.leave()
+        await chat.rest()
+
+
+async def test_flags_choose_the_folder_the_model_and_a_file(
+    data_dir: Path, wires: WireServer, tmp_path: Path
+) -> None:
+    wires.play(*[WireAnswer(openai_answer(["Seen."])) for _ in range(3)])
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    project, notes = tmp_path / "site", tmp_path / "notes.txt"
+    project.mkdir()
+    notes.write_text("the attic is dry")
+    flags = ("--project", str(project), "--model", "openai:other-model", "--attach", str(notes))
+    address = f"http://127.0.0.1:{port}"
+    async with server(environ, port), program(environ, "chat", "--server", address, *flags) as chat:
+        await chat.until("notes.txt")
+        await chat.type("Look")
+        await wires.asked("the attic is dry")
+        await chat.until("Seen.")
+        await chat.leave()
+        ident = re.findall(r"ses_\w+", await chat.rest())[0]
+        token = json.loads((await command(data_dir, "sessions", "--json")).stdout)
+        assert token["id"] == ident
+        both = await command(data_dir, "chat", "--server", address, "--session", ident, "--model", "x")
+        assert both.returncode == 2
+        assert "/model changes one that exists" in both.stderr
+
+
+async def test_a_line_is_edited_completed_and_brought_back(data_dir: Path, wires: WireServer) -> None:
+    wires.play(*[WireAnswer(openai_answer(["Seen."])) for _ in range(8)])
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    async with server(environ, port), terminal(environ, port, "--model", "openai:test-model") as chat:
+        await chat.until(_EDITING)
+        chat.press("wrold\x1b[D\x1b[D\x1b[D\x1b[D\x1b[3~\x1b[Cr\x1b[F")  # the arrows, Delete, End
+        chat.press("\x1b\rsecond line\r")  # Alt-Enter, then Enter
+        await wires.asked('"world\\nsecond line"')
+        await chat.until("Seen.")
+        await chat.until(_EDITING)
+        chat.press("\x1b[A\x1b[A\r")  # up, to the first line and to the message itself
+        await chat.until(_EDITING)
+        chat.press("/he\t")
+        await chat.until("lp")
+        chat.press("\r")
+        await chat.until("take the last message and its answer back")
+        await chat.until(_EDITING)
+        chat.press("forgotten\x03")  # Ctrl-C clears the line first
+        chat.press("\x03")
+        with anyio.fail_after(PATIENCE_S):
+            assert await chat.process.wait() == 0
+    assert not any(b"forgotten" in request.body for request in wires.requests)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote
@@ -16,46 +15,68 @@ import msgspec
 from rich.console import Console
 
 from everturn.cli import prompts
-from everturn.cli.client import Client, ServerRefused, WireEvent
+from everturn.cli.chat_commands import ChatCommands
+from everturn.cli.chat_session import ChatSession
+from everturn.cli.client import Client, ServerRefused
 from everturn.cli.common import console, home_option, print_error, run, server_address
-from everturn.cli.screen import Screen
+from everturn.cli.line_editor import Lines, open_lines
 from everturn.config import read_config
-from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.errors import EverturnError
-from everturn.domain.events import TurnWaiting
 
 LEFT_BY_SIGNAL = 130
-_UNFIT = 422
 _NO_SESSION = (404, 410, 422)  # unknown, deleted, not an id
+
+
+class ChatOptions(msgspec.Struct, frozen=True):
+    """What the flags choose. ``project`` and ``model``: of the session that the first message starts."""
+
+    session_id: str | None = None
+    project: str | None = None
+    model: str | None = None
+    attach: tuple[str, ...] = ()
+    is_plain: bool = False
 
 
 @click.command()
 @click.option("--server", default=None, help="Server address. Default: EVERTURN_URL, or as in the settings.")
 @home_option
 @click.option("--token", default=None, help="API token. Default: EVERTURN_TOKEN.")
-@click.option(
-    "--session",
-    "session_id",
-    default=None,
-    help="Continue this session ('everturn sessions' lists them).",
-)
-def chat(server: str | None, home: Path | None, token: str | None, session_id: str | None) -> None:
+@click.option("--session", default=None, help="Continue this session ('everturn sessions' lists them).")
+@click.option("--project", default=None, help="The new session works in this folder of the server.")
+@click.option("--model", default=None, help="The new session uses this model.")
+@click.option("--attach", multiple=True, help="Send this file with the first message (can be repeated).")
+@click.option("--plain", is_flag=True, help="Lines without editing, history and completion.")
+def chat(
+    server: str | None,
+    home: Path | None,
+    token: str | None,
+    session: str | None,
+    project: str | None,
+    model: str | None,
+    attach: tuple[str, ...],
+    plain: bool,
+) -> None:
     """Chat with a running server. Ctrl-C stops the turn; at the prompt it quits. /help lists the commands.
 
-    The server must be running at the start; if it stops later, chat waits for it. Exit code: 0 quit, 1 the
-    server cannot be reached or refused, 2 there is no such session (or the command was not understood).
+    The server must be running at the start; if it stops later, chat waits for it. With the extra "chat" (pip
+    install 'everturn[chat]') lines have editing, history and completion. Exit code: 0 quit, 1 the server
+    cannot be reached or refused, 2 there is no such session (or the command was not understood).
     """
+    if session and (project or model):
+        raise click.UsageError("--project and --model are for a new session; /model changes one that exists.")
     address = server or os.environ.get("EVERTURN_URL") or server_address(read_config(home))[0].rstrip("/")
-    sys.exit(run(_chat(address, token or os.environ.get("EVERTURN_TOKEN"), session_id)))
+    folder = str(Path(project).expanduser().absolute()) if project else None
+    options = ChatOptions(session, folder, model, attach, plain)
+    sys.exit(run(_chat(address, token or os.environ.get("EVERTURN_TOKEN"), options)))
 
 
-async def _chat(address: str, token: str | None, session_id: str | None) -> int:
+async def _chat(address: str, token: str | None, options: ChatOptions) -> int:
     interrupts = prompts.Interrupts()
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupts)
     ask = partial(prompts.password, interrupts=interrupts) if prompts.can_ask() else None
     async with Client(address, token, ask) as client:
         chat = TerminalChat(client, address, console(), interrupts)
-        talking = asyncio.create_task(chat.run(session_id), name="chat")
+        talking = asyncio.create_task(chat.run(options), name="chat")
         with interrupts.mean(talking.cancel):
             await asyncio.wait({talking})
         return LEFT_BY_SIGNAL if talking.cancelled() else talking.result()
@@ -70,56 +91,56 @@ class TerminalChat:
         self._out = out
         self._interrupts = interrupts
 
-    async def run(self, session_id: str | None) -> int:
+    async def run(self, options: ChatOptions) -> int:
         """Send lines until the user quits. A refusal is printed; without a terminal it ends the chat."""
-        if session_id is None:
-            session_id = await _new_session(self._client, None)
+        session = ChatSession(self._client, options.session_id, self._out, self._interrupts)
+        session.project, session.model = options.project, options.model
+        commands = ChatCommands(self._client, self._out, session)
+        lines = open_lines(self._interrupts, commands.complete, is_plain=options.is_plain)
+        if options.session_id is None:
+            await self._client.call(
+                "GET", "/api/me"
+            )  # a server that is away is reported before anything is typed
         else:
-            await _require_session(self._client, session_id)
-        self._enter(session_id)
-        self._out.print(f"[dim]{self._address} · {session_id} · /help · Ctrl-D to quit[/dim]", soft_wrap=True)
+            await _require_session(self._client, options.session_id)
+        for path in options.attach:
+            await commands.attach(path)
+        shown = options.session_id or "new session"
+        self._out.print(f"[dim]{self._address} · {shown} · /help · Ctrl-D to quit[/dim]", soft_wrap=True)
         try:
-            while True:
-                try:
-                    await self._take(await prompts.line("\n> ", self._interrupts))
-                except EverturnError as error:
-                    print_error(error)
-                    if not prompts.can_ask():
-                        return 1
+            await self._talk(lines, commands)
+        except _LeftByError:
+            return 1
         except EOFError:
             return 0
         finally:
-            again = f"everturn chat --session {self._session.session_id}"
-            self._out.print(f"\n[dim]Continue with: {again}[/dim]", soft_wrap=True)
+            if session.session_id is not None:
+                again = f"everturn chat --session {session.session_id}"
+                self._out.print(f"\n[dim]Continue with: {again}[/dim]", soft_wrap=True)
+        return 0
 
-    def _enter(self, session_id: str) -> None:
-        self._session = ChatSession(self._client, session_id, self._out, self._interrupts)
+    async def _talk(self, lines: Lines, commands: ChatCommands) -> None:
+        offered: str | None = ""
+        while True:
+            try:
+                if offered != commands.session.session_id:
+                    offered = commands.session.session_id
+                    lines.remember(await commands.earlier_messages())
+                await self._take(await lines.read(), commands)
+            except EverturnError as error:
+                print_error(error)
+                if not prompts.can_ask():
+                    raise _LeftByError from error
 
-    async def _take(self, line: str) -> None:
+    async def _take(self, line: str, commands: ChatCommands) -> None:
         if line.startswith("/") and not line.startswith("//"):
-            await self._command(line.strip())
+            await commands.run(line.strip())
         elif text := line.removeprefix("/").strip():
-            await self._session.say(text)
-
-    async def _command(self, name: str) -> None:
-        if name == "/new":
-            self._enter(await _new_session(self._client, self._session.session_id))
-            self._out.print(f"[dim]{self._session.session_id}[/dim]")
-        elif name == "/quit":
-            raise EOFError
-        elif name in ("/", "/help"):
-            self._out.print(_HELP, markup=False)
-        else:
-            word = name.split()[0][:40]
-            self._out.print(f"There is no command {word}; nothing was sent.\n{_HELP}", markup=False)
+            await commands.say(text)
 
 
-_HELP = """\
-  /new    start a new session
-  /quit   quit (also Ctrl-D or Ctrl-C)
-  /help   show this list
-Ctrl-C during an answer stops it. To send a message that starts with a slash, type // or a space first.
-'everturn sessions' lists sessions; 'everturn chat --session ID' continues one."""
+class _LeftByError(Exception):
+    """A refusal ended a chat that nobody watches. It was printed."""
 
 
 async def _require_session(client: Client, session_id: str) -> None:
@@ -131,108 +152,3 @@ async def _require_session(client: Client, session_id: str) -> None:
         raise click.BadParameter(
             f"{error.message} 'everturn sessions' lists those of this machine.", param_hint="--session"
         ) from error
-
-
-async def _new_session(client: Client, leaving: str | None) -> str:
-    """Create a session. The server commits the session that is left to memory."""
-    body = {"leaving": leaving} if leaving else {}
-    return str((await client.call("POST", "/api/sessions", body))["id"])
-
-
-class ChatSession:
-    """One session on one terminal."""
-
-    def __init__(self, client: Client, session_id: str, out: Console, interrupts: prompts.Interrupts) -> None:
-        self._client = client
-        self._interrupts = interrupts
-        self.session_id = session_id
-        self._out = out
-        self._is_disconnected = False
-        self._asking: asyncio.Task[None] | None = None
-
-    async def say(self, text: str) -> None:
-        """Send a message and show the turn to its end; Ctrl-C stops the turn, not the program."""
-        try:
-            turn_id, cursor = await self._client.send(self.session_id, text, self._notice_outage)
-        except EverturnError:
-            self._out.print(f"Not sent: {text}", markup=False, soft_wrap=True)
-            raise
-        stops: set[asyncio.Task[None]] = set()
-
-        def stop() -> None:
-            task = asyncio.create_task(self._cancel(turn_id), name="cancel")
-            stops.add(task)
-            task.add_done_callback(stops.discard)
-
-        try:
-            with self._interrupts.mean(stop), prompts.echo(False):
-                await self._show(turn_id, cursor)
-        finally:
-            await asyncio.gather(*stops)
-
-    async def _show(self, turn_id: str, cursor: int) -> None:
-        screen = Screen(self._out)
-        events: AsyncIterator[WireEvent] = self._client.follow(self.session_id, cursor, self._notice_outage)
-        try:
-            async for wire in events:
-                self._is_disconnected = False
-                if wire.turn_id != turn_id:
-                    continue
-                if screen.show(wire.event):
-                    if not isinstance(wire.event, TurnWaiting):
-                        return
-                    await self._ask()
-        finally:
-            screen.close()
-
-    async def _ask(self) -> None:
-        """Ask the user; Ctrl-C withdraws the questions, and the end of the turn arrives on the stream."""
-        self._asking = asyncio.create_task(self._answer_all(), name="asking")
-        try:
-            await asyncio.wait({self._asking})
-            if not self._asking.cancelled():
-                self._asking.result()
-        finally:
-            self._asking.cancel()
-            self._asking = None
-
-    async def _answer_all(self) -> None:
-        found = await self._client.retry_until_answered("GET", "/api/approvals", None, self._notice_outage)
-        for item in found["items"]:
-            ask = msgspec.convert(item, Ask)
-            if ask.session_id == self.session_id:
-                await self._answer(ask)
-
-    async def _answer(self, ask: Ask) -> None:
-        is_approval = ask.topic == AskTopic.APPROVAL
-        path = f"/api/approvals/{ask.id}" if is_approval else f"/api/questions/{ask.id}"
-        while True:
-            given = await prompts.ask_user(ask, self._out)
-            body = {"decision" if is_approval else "answer": given.answer}
-            if given.arguments is not None:
-                body["arguments"] = given.arguments
-            try:
-                await self._client.retry_until_answered(
-                    "POST", path, body, self._notice_outage
-                )  # the same answer twice is one
-                return
-            except ServerRefused as error:
-                print_error(error)
-                # Invalid arguments leave the question open. Otherwise it was answered elsewhere, and the turn
-                # continues.
-                if given.arguments is None or error.facts["status"] != _UNFIT:
-                    return
-
-    async def _cancel(self, turn_id: str) -> None:
-        try:
-            await self._client.call("POST", f"/api/turns/{turn_id}/cancel", {})
-        except EverturnError as error:
-            print_error(error)
-        if self._asking is not None:
-            self._out.print()
-            self._asking.cancel()
-
-    def _notice_outage(self) -> None:
-        if not self._is_disconnected:
-            self._is_disconnected = True
-            self._out.print("[dim]Server unreachable. Waiting to reconnect; nothing is lost.[/dim]")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -99,6 +99,25 @@ class Client:
                 hint="Start it with 'everturn serve'.",
             ) from error
 
+    async def upload(self, name: str, content: AsyncIterator[bytes]) -> str:
+        """Store a file on the server; return its id. Raises as ``call``, and what reading the file raises."""
+        try:
+            answer = await self._http.post(
+                "/api/uploads",
+                params={"name": name},
+                content=content,
+                headers={"content-type": "application/octet-stream"},
+                timeout=httpx2.Timeout(30.0, read=300.0, write=300.0),
+            )
+        except httpx2.TransportError as error:
+            raise ServerUnreachable(
+                f"The server at {self._address} cannot be reached ({type(error).__name__}).",
+                hint="The file was not uploaded. Try again.",
+            ) from error
+        if answer.status_code >= 400:
+            raise _refusal(answer)
+        return str(answer.json()["id"])
+
     async def _sign_in(self, refused: EverturnError, sign_ins: int) -> None:
         """Ask for the password or the token until it is right; later requests send the cookie.
 
@@ -135,10 +154,13 @@ class Client:
                 await asyncio.sleep(wait)
                 wait = min(RETRY_LONGEST_S, wait * 2)
 
-    async def send(self, session: str, text: str, on_disconnect: Callable[[], None]) -> tuple[str, int]:
+    async def send(
+        self, session: str, text: str, on_disconnect: Callable[[], None], files: Sequence[str] = ()
+    ) -> tuple[str, int]:
         """Send a message exactly once, retrying with the same key until the server has it."""
         path, key = f"/api/sessions/{session}/turns", secrets.token_hex(16)
-        answer = await self.retry_until_answered("POST", path, {"text": text}, on_disconnect, key=key)
+        body = {"text": text, "attachments": list(files)} if files else {"text": text}
+        answer = await self.retry_until_answered("POST", path, body, on_disconnect, key=key)
         return str(answer["turn"]["id"]), int(answer["cursor"])
 
     async def follow(

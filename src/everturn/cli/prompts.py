@@ -165,6 +165,14 @@ async def _key(options: list[str], *, is_changed: bool) -> str:
             return given
 
 
+async def choose(prompt: str, keys: str) -> str:
+    """One of these letters. Raises EOFError."""
+    while True:
+        given = (await _input(prompt)).strip().lower()
+        if len(given) == 1 and given in keys:
+            return given
+
+
 async def _question(ask: Ask, out: Console) -> str:
     """A number, one of the choices, or free text if the model asks.
 
