@@ -12,6 +12,7 @@ from everturn import __version__
 # name -> (module, what `everturn --help` says)
 COMMANDS = {
     "serve": ("serve", "Run the server and the page."),
+    "service": ("service", "Run the server as a service (systemd, launchd)."),
     "open": ("open", "Open the page in a browser."),
     "run": ("run", "Ask one question."),
     "chat": ("chat", "Chat with a running server."),

@@ -6,6 +6,7 @@ import fcntl
 import gc
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
@@ -168,5 +169,15 @@ def share_server_lock(home: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def notify_manager(state: str) -> None:
+    """Tell systemd, where it waits for that (``Type=notify``)."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if not place.startswith(("/", "@")):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+        to.sendto(state.encode(), "\0" + place[1:] if place[0] == "@" else place)
+
+
 def _say(address: str) -> None:
+    notify_manager("READY=1")
     click.echo(f"Everturn is ready: {click.style(address, bold=True)}  (press Ctrl-C to stop)")

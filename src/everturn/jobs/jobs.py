@@ -26,6 +26,7 @@ from everturn.engine.context import storable
 from everturn.jobs.folder import JobEnd, JobFolder
 from everturn.jobs.launcher import JobCommand, launch
 from everturn.jobs.processes import end_command
+from everturn.jobs.scopes import Scopes, find_scopes
 from everturn.jobs.settings import JobSettings
 from everturn.jobs.watch import read_guard, set_aside
 from everturn.tools.sandbox.sandbox import Sandbox
@@ -66,6 +67,7 @@ class Jobs:
         self._worker = ""
         self._wake: Callable[[], None] = lambda: None
         self._networks: dict[str, AsyncExitStack] = {}  # of the jobs that were started here
+        self._scopes: Scopes | None = None
 
     @asynccontextmanager
     async def serve(self, worker: str, wake: Callable[[], None]) -> AsyncIterator[None]:
@@ -74,6 +76,9 @@ class Jobs:
         Leaving it leaves the jobs running; only their way to the network ends.
         """
         self._worker, self._wake = worker, wake
+        if self._settings.per_session_max:
+            needs_memory = self._services.sandbox.needs_scope_memory
+            self._scopes = await anyio.to_thread.run_sync(lambda: find_scopes(needs_memory=needs_memory))
         group = anyio.create_task_group()
         await group.__aenter__()
         group.start_soon(self._run, name="jobs")
@@ -179,7 +184,12 @@ class Jobs:
                 door = await stack.enter_async_context(request.network)
                 view = msgspec.structs.replace(view, gate=door.path)
             command = JobCommand(
-                request.argv, view, job.id, job.output_bytes_max, is_sandboxed=request.is_sandboxed
+                request.argv,
+                view,
+                job.id,
+                job.output_bytes_max,
+                is_sandboxed=request.is_sandboxed,
+                scopes=self._scopes,
             )
             await launch(self._services.sandbox, folder, lock, command)
         except BaseException as error:

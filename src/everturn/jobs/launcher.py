@@ -15,6 +15,7 @@ import msgspec
 from everturn.domain.errors import EverturnError
 from everturn.jobs import shim
 from everturn.jobs.folder import JobFolder
+from everturn.jobs.scopes import ScopeLimits, Scopes
 from everturn.jobs.watch import group_words, write_guard
 from everturn.tools.sandbox.sandbox import DetachedCommand, Sandbox
 from everturn.tools.sandbox.view import SandboxView
@@ -23,13 +24,15 @@ _STARTED = b"started\n"
 
 
 class JobCommand(msgspec.Struct, frozen=True):
-    """What a job runs. ``mark``: by which its processes are found if there is no sandbox."""
+    """What a job runs. ``mark``: by which its processes are found if there is no sandbox. ``scopes``: how it
+    gets a scope of systemd; None: it stays in the server's control group."""
 
     argv: Sequence[str]
     view: SandboxView
     mark: str
     output_bytes_max: int
     is_sandboxed: bool = True
+    scopes: Scopes | None = None
 
 
 async def launch(sandbox: Sandbox, folder: JobFolder, lock: int, command: JobCommand) -> None:
@@ -38,30 +41,51 @@ async def launch(sandbox: Sandbox, folder: JobFolder, lock: int, command: JobCom
     The shim inherits ``lock``. If the server dies before, the lock is free, and the job has never run.
     """
     async with sandbox.prepare_detached(
-        command.argv, command.view, mark=command.mark, is_sandboxed=command.is_sandboxed
+        command.argv,
+        command.view,
+        mark=command.mark,
+        is_sandboxed=command.is_sandboxed,
+        has_scope=command.scopes is not None,
     ) as ready:
         own = (lock, *(ready.block or ()))
         spec = _spec(command, ready, own)
         await anyio.to_thread.run_sync(_write_spec, folder.path, ready, spec)
-        answer = await anyio.to_thread.run_sync(_run_shim, folder.path, (*own, *ready.passed))
+        words = _scope_words(command, ready)
+        environ = command.scopes.environ if command.scopes else {}
+        answer, said = await anyio.to_thread.run_sync(
+            _run_shim, folder.path, words, environ, (*own, *ready.passed)
+        )
     if answer != _STARTED:
         end = folder.end()
-        raise EverturnError(end.detail if end and end.detail else "The command could not be started.")
+        detail = end.detail if end and end.detail else said
+        raise EverturnError(detail or "The command could not be started.")
 
 
-def _run_shim(folder: Path, passed: Sequence[int]) -> bytes:
-    """Start the shim; return its answer. It forks, and the first process ends at once: the second is no
-    server's child."""
+def _scope_words(command: JobCommand, ready: DetachedCommand) -> Sequence[str]:
+    """What starts the shim in a scope of its own; nothing where there are none."""
+    if command.scopes is None:
+        return ()
+    limits = ScopeLimits(command.view.limits.processes, ready.scope_memory) if ready.block else None
+    return command.scopes.words(f"everturn-{command.mark}", limits)
+
+
+def _run_shim(
+    folder: Path, scope: Sequence[str], environ: dict[str, str], passed: Sequence[int]
+) -> tuple[bytes, str]:
+    """Start the shim; return its answer, and what systemd said if it gave no scope. The shim forks, and the
+    first process ends at once: the second is no server's child."""
     done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-I", "-S", shim.__file__, str(folder)],
+        [*scope, sys.executable, "-I", "-S", shim.__file__, str(folder)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if scope else None,
         pass_fds=passed,
-        env={},
+        env=environ,
         start_new_session=True,
         check=False,
     )
-    return done.stdout
+    refusal = (done.stderr or b"").decode(errors="replace").strip()
+    return done.stdout, f"systemd gave the job no scope of its own: {refusal}" if refusal else ""
 
 
 def _write_spec(folder: Path, ready: DetachedCommand, spec: bytes) -> None:
@@ -85,6 +109,7 @@ def _spec(command: JobCommand, ready: DetachedCommand, own: Sequence[int]) -> by
             "info": None if block is None else block.info,
             "hold": None if block is None else block.hold,
             "groups": group_words(ready.group),
+            "scope_memory": ready.scope_memory,
             "processes": ready.processes,
             "limits": msgspec.structs.astuple(command.view.limits),
             "workspace": str(command.view.workspace),

@@ -220,6 +220,9 @@ class Shim:
         if self._first is None:
             return  # bubblewrap could not build the sandbox; its output says why
         pid = self._first[0]
+        if self._spec["scope_memory"]:
+            own_limited_group()
+            _prefer_to_kill(pid)
         try:
             for path, _, _ in self._spec["groups"]:
                 with open(os.path.join(path, "cgroup.procs"), "w", encoding="ascii") as file:
@@ -322,6 +325,27 @@ def _first_process(info: int, child: int) -> tuple[int, int] | None:
         return int(digits), os.pidfd_open(int(digits))
     except ProcessLookupError:
         return None  # it has ended already
+
+
+def own_limited_group() -> str:
+    """The control group of the scope that systemd made for this process. Raises OSError if it does not limit
+    memory: a command never runs without its limits."""
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        path = next((line[3:].strip() for line in file if line.startswith("0::")), "")
+    group = "/sys/fs/cgroup" + path
+    with open(os.path.join(group, "memory.max"), encoding="ascii") as limit:
+        if limit.read().strip() == "max":
+            raise OSError("systemd did not limit the memory of its scope")
+    return group
+
+
+def _prefer_to_kill(pid: int) -> None:
+    """A scope holds the shim too: if memory runs out in it, the kernel kills the command first."""
+    try:
+        with open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("500")
+    except (FileNotFoundError, ProcessLookupError):
+        return  # bubblewrap could not build the sandbox; it says why
 
 
 def _say_go(pipe: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from everturn.jobs.shim import own_limited_group
 from everturn.tools.disk_sync import DiskSync
 from everturn.tools.limits import ProcessLimits, disk_of, known_usage, processes_in, usage_of
 from everturn.tools.policy.guarded import ProjectGuard
@@ -30,6 +31,9 @@ class Watch:
         self._limits = ProcessLimits(*spec["limits"])
         self._disk = disk_of(self._workspace)  # when it started
         self._group = _group_of(spec["groups"])
+        # Not removed by us: it is systemd's, and this process is in it.
+        scope = [(own_limited_group(), True, True)] if spec["scope_memory"] and first else None
+        self._memory_group = _group_of(scope) if scope else self._group
         self._guard = read_guard(Path(folder))
 
     def pause_s(self) -> float:
@@ -41,7 +45,7 @@ class Watch:
         if not self._first:
             return ""
         processes = processes_in(self._first)
-        group = self._group if self._group.holds_memory else None
+        group = self._memory_group if self._memory_group.holds_memory else None
         used = known_usage(processes, self._limits, group.is_out_of_memory if group else None)
         if used is None:
             used = usage_of(self._first, processes, self._limits)
@@ -53,7 +57,7 @@ class Watch:
         that the kernel ended it for, in words, and notes for the reader."""
         if self._mark:
             kill_marked(self._mark)
-        breach = self._limits.memory_breach if self._group.is_out_of_memory() else ""
+        breach = self._limits.memory_breach if self._memory_group.is_out_of_memory() else ""
         notes = set_aside(self._guard)
         try:
             DiskSync().sync_file_system(self._workspace)

@@ -1,12 +1,20 @@
 """The server starts with what it needs, and no more."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from everturn.cli.serve import check_default, drain, report_sandbox, share_server_lock, warn_of_readers
+from everturn.cli.serve import (
+    check_default,
+    drain,
+    notify_manager,
+    report_sandbox,
+    share_server_lock,
+    warn_of_readers,
+)
 from everturn.config import Flags, read_config
 from everturn.domain.model_errors import ModelUnknown
 from everturn.store import Store
@@ -111,3 +119,13 @@ def test_the_level_of_the_sandbox_is_reported_at_the_start_with_a_remedy(
     assert said in caplog.text
     assert hint in caplog.text
     assert bool(warnings_in(caplog)) is (level != "full")
+
+
+def test_systemd_is_told_when_the_server_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        notify_manager("READY=1")
+        assert told.recv(100) == b"READY=1"
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    notify_manager("READY=1")  # outside a service it is nobody's business

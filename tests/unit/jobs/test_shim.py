@@ -190,9 +190,12 @@ async def test_a_shim_killed_at_any_line_of_its_start_leaves_nothing_running(
     answers = [b""]
     pipe = held = -1
 
-    def run(path: Path, passed: Sequence[int]) -> bytes:
-        answers.append(real_run(path, (*passed, held)))
-        return answers[-1]
+    def run(
+        path: Path, scope: Sequence[str], environ: dict[str, str], passed: Sequence[int]
+    ) -> tuple[bytes, str]:
+        answer, refusal = real_run(path, scope, environ, (*passed, held))
+        answers.append(answer)
+        return answer, refusal
 
     monkeypatch.setattr(shim, "__file__", str(dying))
     monkeypatch.setattr(launcher, "_run_shim", run)

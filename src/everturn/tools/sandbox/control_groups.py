@@ -56,6 +56,16 @@ class Groups:
     def holds(self, what: str) -> bool:
         return any(what in place.holds for place in self._places)
 
+    @property
+    def are_unified(self) -> bool:
+        """True if a group of the unified hierarchy limits memory."""
+        return any(place.is_unified and "memory" in place.holds for place in self._places)
+
+    def outside_unified(self) -> Groups | None:
+        """Those of the old hierarchies. A scope of systemd replaces the others."""
+        places = tuple(place for place in self._places if not place.is_unified)
+        return Groups(places) if places else None
+
     def make(self, processes: int, memory: int) -> Group:
         group = Group()
         name = f"{_PREFIX}-{os.getpid()}-{secrets.token_hex(6)}"

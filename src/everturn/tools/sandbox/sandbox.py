@@ -66,7 +66,8 @@ class BlockPipes(NamedTuple):
 class DetachedCommand(msgspec.Struct, frozen=True):
     """A command that another process starts: its words, the descriptors that it inherits, its limits.
 
-    ``block`` None: it runs without a sandbox. ``processes``: their limit, if the starter has to set it.
+    ``block`` None: it runs without a sandbox. ``scope_memory``: the limit that its scope has to have, or 0.
+    ``processes``: their limit, if the starter has to set it.
     """
 
     words: tuple[str, ...]
@@ -75,6 +76,7 @@ class DetachedCommand(msgspec.Struct, frozen=True):
     passed: tuple[int, ...] = ()
     block: BlockPipes | None = None
     group: Group | None = None
+    scope_memory: int = 0
     processes: int = 0
     guard: ProjectGuard | None = None
 
@@ -118,6 +120,11 @@ class Sandbox:
             "system there cannot map owners. Run the server as an ordinary user, or move the folder."
         )
         return SandboxState("reduced", f"{self._tried.detail} {detail}", self._tried.hint)
+
+    @property
+    def needs_scope_memory(self) -> bool:
+        """True if the sandbox counts on a group of the unified hierarchy, which a scope has to replace."""
+        return self._groups is not None and self._groups.are_unified
 
     async def open(self) -> SandboxState:
         """Try the sandbox by running it; say how well it works."""
@@ -181,13 +188,21 @@ class Sandbox:
 
     @asynccontextmanager
     async def prepare_detached(
-        self, argv: Sequence[str], view: SandboxView, *, mark: str, is_sandboxed: bool = True
+        self,
+        argv: Sequence[str],
+        view: SandboxView,
+        *,
+        mark: str,
+        is_sandboxed: bool = True,
+        has_scope: bool = False,
     ) -> AsyncIterator[DetachedCommand]:
         """What another process needs to start this command as ``spawn`` would.
 
         The command begins when it has read a line from its standard input, and ends if there is none. It has
         to be started within the block, which closes all descriptors at its end. ``mark``: by which its
-        processes are found, in a sandbox those of bubblewrap.
+        processes are found, in a sandbox those of bubblewrap. ``has_scope``: it is started in a scope of
+        systemd, which limits it instead of a group below the server's: that would keep systemd from starting
+        the service again.
         """
         if not (is_sandboxed and self.state.works):
             env = {**environment(view), **user_places(), MARK: mark}
@@ -197,7 +212,8 @@ class Sandbox:
         plan = await self._plan(view)
         info, info_end = os.pipe()
         go, hold = os.pipe()
-        group = self._groups.make(view.limits.processes, view.limits.memory) if self._groups else None
+        groups = self._groups.outside_unified() if self._groups and has_scope else self._groups
+        group = groups.make(view.limits.processes, view.limits.memory) if groups else None
         try:
             with self._command(view, plan.kept, {"--info-fd": info_end, "--block-fd": go}) as (
                 command,
@@ -210,6 +226,7 @@ class Sandbox:
                     passed=tuple(passed),
                     block=BlockPipes(info, hold),
                     group=group,
+                    scope_memory=view.limits.memory if has_scope and self.needs_scope_memory else 0,
                     # It does not apply to root, and root may not be allowed to set it for others.
                     processes=0 if _is_root() else view.limits.processes,
                     guard=plan.guard,
