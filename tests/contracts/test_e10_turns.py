@@ -67,7 +67,7 @@ async def test_e10_usage_is_counted_and_a_turn_waits_when_it_is_used_up(
         assert turn.state is TurnState.WAITING
         ask = await harness.ask(session)
         assert (ask.topic, ask.choices) == (AskTopic.BUDGET, ("raise", "stop"))
-        assert ask.text.startswith("Today's budget of 150 tokens is used up. Raise it by 150 tokens?")
+        assert ask.text.startswith("Today's budget of 150 tokens is used up. Raise it by 300 tokens?")
         assert len(played.requests) == 1
         kinds = await harness.kinds(session)
         assert kinds[-3:] == ["budget.reached", "question.asked", "turn.waiting"]
@@ -76,6 +76,24 @@ async def test_e10_usage_is_counted_and_a_turn_waits_when_it_is_used_up(
         assert await resumed(harness, turn.id) is TurnState.COMPLETED
         assert (await only(store, OWNER)).spent == 200
         assert (await harness.kinds(session)).count("budget.reached") == 1
+
+
+async def test_e10_one_raise_lets_the_turn_go_on_however_small_the_budget_is(
+    store: Store, clock: FakeClock
+) -> None:
+    async with open_harness(store, model=model("one"), clock=clock) as harness:
+        session = await harness.new_session()
+        await harness.engine.put_budget(OWNER, limit(7))
+        await harness.run(session)
+        ask = await harness.ask(session)
+        assert ask.budget is not None
+        offered = ask.budget.offered
+        assert offered is not None
+        assert f"Raise it by {offered:,} tokens?" in ask.text
+        turn = await harness.answer(session, BudgetAnswer.RAISE)
+        assert turn.state is TurnState.COMPLETED
+        assert (await only(store, OWNER)).extra == offered
+        assert offered % 7 == 0
 
 
 async def test_e10_the_answer_raise_allows_the_amount_once_more_and_stop_ends_the_turn(
@@ -88,9 +106,9 @@ async def test_e10_the_answer_raise_allows_the_amount_once_more_and_stop_ends_th
         asked = await harness.run(session)
         assert asked.state is TurnState.WAITING
         while (turn := await harness.answer(session, BudgetAnswer.RAISE)).state is TurnState.WAITING:
-            pass  # until the estimate of the input fits, too
+            pass  # once for each budget
         assert turn.state is TurnState.COMPLETED
-        assert (await harness.kinds(session)).count("budget.reached") <= 2  # once for each budget
+        assert (await harness.kinds(session)).count("budget.reached") <= 2
         session_budget, day_budget = await store.budgets.list(OWNER)
         assert (session_budget.spent, day_budget.spent) == (100, 100)
         assert day_budget.extra % 100 == 0 < day_budget.extra

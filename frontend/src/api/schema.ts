@@ -213,6 +213,8 @@ export interface components {
         AskBudget: {
             budget_id: string;
             needed: number;
+            /** @default null */
+            offered?: number | null;
         };
         /**
          * AskTopic

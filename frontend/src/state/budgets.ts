@@ -18,6 +18,12 @@ export interface BudgetBar {
   reservedShare: number;
 }
 
+/** What "Raise" allows on top. `offered`: as the ask says, in millionths of a dollar or in tokens. */
+export function raisedBy(budget: Pick<Budget, "amount" | "unit">, offered: number | null | undefined): number {
+  if (offered == null) return budget.amount;
+  return budget.unit === "usd" ? offered / 1_000_000 : offered;
+}
+
 export function barOf(budget: Pick<Budget, "amount" | "extra" | "spent" | "reserved">): BudgetBar {
   const limit = budget.amount + budget.extra;
   const share = (amount: number) => (limit > 0 ? Math.min(100, (100 * amount) / limit) : amount > 0 ? 100 : 0);

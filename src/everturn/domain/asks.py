@@ -56,7 +56,7 @@ class LimitAnswer(Words):
 class BudgetAnswer(Words):
     """The answer to BUDGET. Without one the turn waits until the budget has room again."""
 
-    RAISE = "raise"  # allow the budget's amount once more, for its present period
+    RAISE = "raise"  # allow what the ask offers on top, for the budget's present period
     STOP = "stop"
     RESUME = "resume"  # given by the server: the budget was raised or removed, or its period turned over
 
@@ -97,10 +97,12 @@ class SignInAnswer(Words):
 
 
 class AskBudget(msgspec.Struct, frozen=True):
-    """The budget that is used up. ``needed``: the smallest amount with which the turn can go on."""
+    """The budget that is used up. ``needed``: the smallest amount with which the turn can go on. ``offered``:
+    what RAISE allows on top; None: the budget's amount, in asks of earlier versions."""
 
     budget_id: str
     needed: int
+    offered: int | None = None
 
 
 _CHAT = "chat:"

@@ -82,6 +82,11 @@ class Budget(msgspec.Struct, frozen=True):
         """What another call may cost."""
         return self.limit.amount + self.extra - self.spent - self.reserved
 
+    def raise_for(self, needed: int) -> int:
+        """What to allow on top so that there is room for this: the budget's amount, or a multiple."""
+        amount = self.limit.amount
+        return amount * max(1, math.ceil((needed - self.room) / amount)) if amount else 0
+
     def at(self, period_start: int) -> Budget:
         """The budget in the period that began then. An earlier period never replaces a later one: setting
         the clock back must not grant the day's amount twice."""

@@ -136,13 +136,14 @@ def ask_about(services: TurnServices, turn: Turn, reached: OverBudget) -> Ask:
     answered automatically."""
     budget = reached.budget
     choices = (BudgetAnswer.RAISE, BudgetAnswer.STOP)
-    can_raise = budget.limit.amount > 0 and not is_guest(turn.owner)  # guard: f05
+    offered = budget.raise_for(reached.needed)
+    can_raise = offered > 0 and not is_guest(turn.owner)  # guard: f05
     text = f"{describe_budget(budget.limit)} is used up."
     if can_raise:
-        more = describe_amount(budget.limit.key.unit, budget.limit.amount)
+        more = describe_amount(budget.limit.key.unit, offered)
         text += f" Raise it by {more}?"
     if reached.until is not None:
         text += f" Otherwise the turn goes on when the next {budget.limit.key.scope} begins."
     wording = AskWording(AskTopic.BUDGET, text, choices if can_raise else choices[1:])
-    about = AskBudget(budget.id, reached.needed)
+    about = AskBudget(budget.id, reached.needed, offered)
     return msgspec.structs.replace(new_ask(services, turn, wording), budget=about, expires_at=None)

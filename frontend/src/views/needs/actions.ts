@@ -2,6 +2,7 @@
 
 import type { Page } from "../../app/page.svelte";
 import { needsWords } from "../../needs-words";
+import { raisedBy } from "../../state/budgets";
 import { choicesOf, goBack, signedIn } from "../../state/items";
 import { askState, callOf, isLong, sessionOf, textOf, type Need } from "../../state/needs";
 import { count, money, when } from "../../text/format";
@@ -106,7 +107,8 @@ function budgetActions(page: Page, need: Need, make: Make): Action[] {
   const budget = needs.budgets.get(need.asks[0]!.budget?.budget_id ?? "");
   const actions: Action[] = [];
   if (state.choices.includes("raise")) {
-    const amount = budget ? amountOf(budget.unit, budget.amount) : "";
+    const offered = need.asks[0]!.budget?.offered;
+    const amount = budget ? amountOf(budget.unit, raisedBy(budget, offered)) : "";
     actions.push(make("raise", needsWords.raise(amount), "1", "", () => needs.answers.answer(state, "raise")));
   }
   if (!budget || budget.period_end !== null) {

@@ -42,7 +42,7 @@ UPDATE budgets SET period_start = $2, extra = $3, spent = $4, estimated = $5, re
 WHERE budget_no = $1
 
 -- name: budget_raise
-UPDATE budgets SET extra = extra + amount WHERE id = $1 AND owner = $2
+UPDATE budgets SET extra = extra + COALESCE($3, amount) WHERE id = $1 AND owner = $2
 
 -- name: budget_delete
 DELETE FROM budgets WHERE budget_no = $1

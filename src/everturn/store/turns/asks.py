@@ -127,7 +127,7 @@ def _answer(tx: Tx, owner: str, ask_id: str, given: _GivenAnswer) -> Script[Ask]
     body = row.body if edited is None else with_edited(row.body, edited)
     yield q("ask_answer", ask_id, answer, by, tx.now, body)
     if ask.budget is not None and answer == BudgetAnswer.RAISE:
-        yield q("budget_raise", ask.budget.budget_id, owner)
+        yield q("budget_raise", ask.budget.budget_id, owner, ask.budget.offered)
     writer = yield from WRITER.first(turn.no, turn.turn.epoch)
     number = (writer.number if writer else 0) + 1
     yield from add_events(tx, session, EventPlace(turn, turn.turn.epoch, number), [_event(ask, answer, by)])
