@@ -61,6 +61,8 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True):
     preferred_model: str | None = None
     version: int | None = None  # the session version that the message is based on, if it matters
     source: Source | None = None
+    # False: its sender may not choose a profile, so it does not steer a turn for which one was chosen.
+    may_choose_profile: bool = True
     parameters: Parameters | None = None  # where it says nothing, the session's apply
 
 

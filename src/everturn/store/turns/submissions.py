@@ -157,19 +157,28 @@ def _digest(session: SessionRow, asked: Submission) -> Script[str]:
         file = yield from FILE.first(file_id, session.owner)
         contents.append(file_id if file is None else file.sha256)
     plain = msgspec.structs.replace(
-        asked, key=None, preferred_model=None, version=None, attachments=tuple(contents)
+        asked,
+        key=None,
+        preferred_model=None,
+        version=None,
+        may_choose_profile=True,
+        attachments=tuple(contents),
     )
     return digest_of("turn", plain)
 
 
 def _can_steer(session: SessionRow, asked: Submission) -> Script[bool]:
     """A running message turn takes steering. A compaction does not: the message is queued. So are the words
-    of another person: the turn began without them, and may have been trusted."""
+    of another person: the turn began without them, and may have been trusted. And those of a sender who could
+    not have chosen the turn's profile, which may allow more than the session's."""
     if session.active_no is None or asked.kind is not TurnKind.MESSAGE:
         return False
     if asked.source is not None and not asked.source.is_trusted:  # guard: f05
         return False
-    return (yield from get_turn(session.active_no)).turn.kind is TurnKind.MESSAGE
+    turn = (yield from get_turn(session.active_no)).turn
+    if turn.profile is not None and not asked.may_choose_profile:
+        return False
+    return turn.kind is TurnKind.MESSAGE
 
 
 def repeat_answer(answer: str) -> Script[Accepted]:

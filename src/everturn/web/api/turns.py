@@ -237,6 +237,7 @@ class TurnsApi:
             profile=body.profile,
             parameters=plain_of(body.parameters),
             when_busy=body.when_busy,
+            may_choose_profile=call.caller.may(Scope.ADMIN),
             key=key_from(call.headers),
         )
         return await self._engine.submit(call.owner, session_id, submission)
