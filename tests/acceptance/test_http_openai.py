@@ -17,12 +17,17 @@ from everturn.domain.asks import AskTopic, DoubtAnswer, InstructionsAnswer, Limi
 from everturn.domain.events import QuestionAsked
 from everturn.domain.model_errors import RateLimited
 from everturn.domain.sessions import SessionFilter
-from everturn.domain.tool import Instructions, Verdict
+from everturn.domain.tool import Instructions, Tool, ToolCall, Verdict
+from everturn.engine import Delegates, DelegateSettings
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
+from everturn.testing.clock import FakeClock
 from everturn.testing.models import Answer, ModelFails, Pause, Say, ScriptStep, Wait
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
+from everturn.tools.delegate_tools import delegate_tools
+from everturn.tools.profiles import built_in
 from everturn.web.openai.completions import answer_to
+from tests.delegating import CHILD, hand_over, task
 
 pytestmark = pytest.mark.anyio
 
@@ -405,3 +410,39 @@ async def test_a_client_that_leaves_ends_an_ephemeral_turn(store: Store, tmp_pat
             while await store.records.list("system", "deletion"):
                 await anyio.lowlevel.checkpoint()
         await nothing_is_left(server)
+
+
+async def test_what_a_delegate_asks_is_denied_too_so_that_the_answer_does_not_wait(
+    store: Store, tmp_path: Path
+) -> None:
+    clock = FakeClock()
+    delegates = Delegates(store, clock, DelegateSettings())
+
+    async def known(call: ToolCall) -> frozenset[str]:
+        return frozenset(tool.spec.name for tool in tools)
+
+    danger = FakeTool("danger")
+    tools: list[Tool] = [danger, *delegate_tools(delegates, built_in(), known)]
+    toolbox = FakeToolbox(*tools, rules={"danger": Verdict.ASK})
+    models = ScriptedModels(
+        ScriptedModel(hand_over(task("clean up")), "It was not allowed to.", clock=clock),
+        ScriptedModel([CallTool("danger", {})], "I may not.", name=CHILD, clock=clock),
+    )
+    async with (
+        run_web(store, tmp_path, clock=clock, models=models, toolbox=toolbox, delegates=delegates) as server,
+        client_of(server) as client,
+    ):
+        with anyio.fail_after(PATIENCE_S):
+            answer = await client.chat.completions.create(
+                model="everturn", messages=asking(), extra_headers={"X-Everturn-Session": "work"}
+            )
+        assert answer.choices[0].message.content == "It was not allowed to."
+        assert danger.calls == []
+
+
+async def test_a_budget_that_is_used_up_ends_the_answer_with_an_error(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, "never said") as server, client_of(server) as client:
+        await server.http.put("/api/budgets", json={"scope": "day", "unit": "tokens", "amount": 10})
+        with anyio.fail_after(PATIENCE_S), pytest.raises(openai.APIStatusError) as refused:
+            await client.chat.completions.create(model="everturn", messages=asking())
+        assert refused.value.status_code == 502

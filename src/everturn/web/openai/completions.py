@@ -13,6 +13,7 @@ from everturn.domain import events as ev
 from everturn.domain.asks import (
     DECLINE,
     AskTopic,
+    BudgetAnswer,
     Decision,
     DoubtAnswer,
     InstructionsAnswer,
@@ -51,6 +52,7 @@ _CAUTIOUS: dict[AskTopic, str] = {
     AskTopic.DOUBT: DoubtAnswer.CHECK,
     AskTopic.INSTRUCTIONS: InstructionsAnswer.NOT_NOW,
     AskTopic.SIGN_IN: SignInAnswer.SKIP,
+    AskTopic.BUDGET: BudgetAnswer.STOP,
 }
 BY = "the API client"
 _NO_ANSWER = "No user can answer here. Choose sensibly yourself and say what you chose."
@@ -236,12 +238,28 @@ class Completions(Background):
         async with aclosing(batches) as closing:
             async for events in closing:
                 for event in events:
+                    if isinstance(event.payload, ev.DelegateStarted) and event.payload.turn_id == turn.id:
+                        self._answer_for(owner, event.payload.delegate_id)
                     if event.turn_id != turn.id:
                         continue
                     async for piece in listener.take(event.payload):
                         yield piece
                         if isinstance(piece, AnswerEnd):
                             return
+
+    def _answer_for(self, owner: str, delegate_id: str) -> None:
+        """Answer what a delegate of the turn asks, as the turn's own questions: its parent waits for it."""
+        name = f"answer for delegate {delegate_id}"
+        self.group.start_soon(self._see_out_delegate, owner, delegate_id, name=name)
+
+    async def _see_out_delegate(self, owner: str, delegate_id: str) -> None:
+        try:
+            delegate = await self._store.delegates.get(owner, delegate_id)
+            turn = await self._store.turns.get(owner, delegate.turn_id)
+        except EverturnError as error:  # deleted with its parent
+            _log.debug("delegate %s is not followed: %s", delegate_id, error.message)
+            return
+        await self._see_out(owner, delegate_id, Accepted(turn, 0))
 
     async def _repeat_answer(self, owner: str, session_id: str, turn: Turn) -> list[Piece | AnswerEnd]:
         """A repeated request: its events may be pruned, its messages are there."""
