@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -37,18 +38,29 @@ def live_and_die(part: str, url: str, folder: Path, notes: Path, moment: Moment 
 
 async def kill(folder: Path, choice: random.Random, url: str = "") -> AsyncIterator[Trial]:
     """Die several times in one folder. A life that passed its moment too seldom does not count."""
-    notes = folder / "notes"
     for _ in range(DEATHS_IN_A_FOLDER):
         part = choice.choice(["store", "engine"])
         moment = choice.choice(sorted(PASSES) if part == "store" else sorted(Moment))
         nth = 1 + int(_PASSING_MAX * choice.random() ** 3)  # most moments are passed a few times only
-        code = await anyio.to_thread.run_sync(
-            live_and_die, part, url, folder / "data", notes, moment, nth, abandon_on_cancel=False
-        )
-        started = time.monotonic()
-        failure = await failure_of(_check(part, url, folder / "data", notes))
-        if code == KILLED or failure:
-            yield Trial("kill", str(moment), time.monotonic() - started, failure)
+        trial = await _die_and_check(folder, part, url, moment, nth)
+        if trial is not None:
+            yield trial
+            if trial.failure:
+                return  # what is found after this says nothing about the next death
+
+
+async def _die_and_check(folder: Path, part: str, url: str, moment: Moment, nth: int) -> Trial | None:
+    notes, data = folder / "notes", folder / "data"
+    started = time.monotonic()
+    try:
+        code = await anyio.to_thread.run_sync(live_and_die, part, url, data, notes, moment, nth)
+    except (AssertionError, subprocess.TimeoutExpired) as error:
+        return Trial("kill", str(moment), time.monotonic() - started, f"The life did not end: {error}")
+    started = time.monotonic()
+    failure = await failure_of(_check(part, url, data, notes))
+    if code != KILLED and not failure:
+        return None
+    return Trial("kill", str(moment), time.monotonic() - started, failure)
 
 
 async def _check(part: str, url: str, data: Path, notes: Path) -> None:
