@@ -197,6 +197,10 @@ class Toolbox(Protocol):
         """Store the user's answer about this text. Changed text is asked about again."""
         ...
 
+    async def release(self, turn_id: str) -> None:
+        """End what calls of this turn, which has ended, left waiting for the user."""
+        ...
+
     async def stop_jobs(self, owner: str, session_id: str) -> None:
         """Stop the session's jobs, before it is deleted."""
         ...

@@ -241,6 +241,7 @@ class Engine:
         """Stop the task of a turn whose end is durable, and let the session go on."""
         await self._services.probe.reach(Moment.CANCEL_COMMITTED, turn.id)
         self._runner.cancel_task(turn.id)
+        await self._services.toolbox.release(turn.id)
         self.delegates.nudge()
         try:
             # A turn that was asked again and never began.

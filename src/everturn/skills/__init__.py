@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from everturn.skills.content import RawFile, SkillContent, make_content
     from everturn.skills.folders import read_folder
     from everturn.skills.offer import TurnSkills
-    from everturn.skills.prompts import MissingValues, Prompt, PromptBook, Variable
+    from everturn.skills.prompts import MissingValues, Prompt, PromptBook, Variable, read_line
     from everturn.skills.slash import Slash, SlashEntry
     from everturn.skills.tool import SkillTool
 
@@ -43,6 +43,7 @@ __all__ = [
     "make_content",
     "read_archive",
     "read_folder",
+    "read_line",
 ]
 
 __getattr__ = lazy_names(__name__)

@@ -87,9 +87,14 @@ def fill(prompt: Prompt, values: Mapping[str, str], rest: str = "") -> str:
 
 
 def fill_from_line(prompt: Prompt, line: str) -> str:
-    """The same from what a person types behind the name: ``name=value`` and ``name="some words"`` come
-    first, and what follows goes to the first variable that has no value yet."""
-    names = {one.name for one in prompt.variables}
+    """The same from what a person types behind the name."""
+    return fill(prompt, *read_line(prompt.variables, line))
+
+
+def read_line(variables: Sequence[Variable], line: str) -> tuple[dict[str, str], str]:
+    """Values, and words that belong to none: ``name=value`` and ``name="some words"`` come first, and what
+    follows goes to the first variable that has no value yet."""
+    names = {one.name for one in variables}
     values: dict[str, str] = {}
     rest = line
     while (match := _ARGUMENT.match(rest)) and match[1] in names:
@@ -99,10 +104,10 @@ def fill_from_line(prompt: Prompt, line: str) -> str:
         values[match[1]] = value
         rest = rest[match.end() :]
     rest = rest.strip()
-    free = next((one.name for one in prompt.variables if one.name not in values), None)
+    free = next((one.name for one in variables if one.name not in values), None)
     if rest and free is not None:
         values[free], rest = rest, ""
-    return fill(prompt, values, rest)
+    return values, rest
 
 
 class PromptBook:

@@ -145,6 +145,9 @@ class FakeToolbox:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    async def release(self, turn_id: str) -> None:
+        """Its calls leave nothing behind."""
+
     async def stop_jobs(self, owner: str, session_id: str) -> None:
         """It has none."""
 

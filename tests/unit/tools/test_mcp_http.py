@@ -322,3 +322,20 @@ async def test_modes_of_tools(service: McpService, open_remote: Open) -> None:
         names = [tool.spec.name for tool in await kit.toolbox.tools(OWNER, SESSION, "with-mcp")]
         assert "shelf__put" not in names
         assert [tool.mode for tool in state.modes if tool.name == "put"] == ["off"]
+
+
+async def test_a_turn_that_ended_releases_the_call_that_waits(service: McpService, open_remote: Open) -> None:
+    async with open_remote(service) as kit:
+        assert isinstance(await _ask(kit, "shelf__place", book="Emma"), ToolQuestion)
+        await kit.toolbox.release("trn_01")
+        late = await _ask(kit, "shelf__place", CallAnswer(AskTopic.QUESTION, "the top"), book="Emma")
+        assert isinstance(late, ToolDoubt)
+        assert service.effects == []
+
+
+async def test_prompts_are_offered_by_names_that_can_be_typed(service: McpService, open_remote: Open) -> None:
+    async with open_remote(service) as kit:
+        found = await kit.toolbox.mcp.offered_prompts(OWNER, "with-mcp")
+        assert {name: (one.server, one.prompt.name) for name, one in found.items()} == {
+            "shelf-describe": ("shelf", "describe")
+        }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ import msgspec
 
 from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.tool import Untrusted
+from everturn.tools.mcp.catalog import PromptInfo
 from everturn.tools.mcp.content import prompt_text
 from everturn.tools.mcp.resources import NAME as READ_RESOURCE
 from everturn.tools.mcp.resources import ResourceTool
@@ -26,7 +28,15 @@ from everturn.tools.workspaces import Workspaces
 
 Mode = Literal["allow", "ask", "off"]
 ServerTool = McpTool | ResourceTool
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _SETTINGS = "mcp-settings"  # the workspace in which the settings start a server
+
+
+class OfferedPrompt(msgspec.Struct, frozen=True):
+    """A prompt that can be named with a slash, and its server."""
+
+    server: str
+    prompt: PromptInfo
 
 
 class ProfileServers:
@@ -152,6 +162,17 @@ class ProfileServers:
         with contextlib.suppress(ToolFailed):  # the state says why
             await self.servers.refresh(owner, server, self._settings_folder())
         return await self.state(owner, server)
+
+    async def offered_prompts(self, owner: str, profile: str | None) -> dict[str, OfferedPrompt]:
+        """What the profile's servers offered when they were last asked, by the name behind the slash."""
+        found: dict[str, OfferedPrompt] = {}
+        for server in await self.of_profile(self._profiles.get(profile)):
+            known = await self.servers.read_stored(owner, server)
+            for prompt in () if known is None else known.prompts:
+                if all(_WORD.fullmatch(one.name) for one in prompt.arguments):
+                    name = re.sub(r"[^a-z0-9]+", "-", f"{server.name}-{prompt.name}".lower()).strip("-")
+                    found.setdefault(name[:64], OfferedPrompt(server.name, prompt))
+        return found
 
     async def prompt(self, owner: str, name: str, prompt: str, arguments: dict[str, str]) -> str:
         """The text of a server's prompt. Raises NotFound, Invalid."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,13 +12,15 @@ from msgspec import Meta
 
 from everturn.domain import errors as e
 from everturn.domain.store import Sessions
-from everturn.skills import MissingValues, Prompt, PromptBook, Slash, SlashEntry, Variable
+from everturn.skills import MissingValues, Prompt, PromptBook, Slash, SlashEntry, Variable, read_line
 from everturn.tools import EverturnToolbox
+from everturn.tools.mcp.profile_servers import OfferedPrompt
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import SessionId
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 _TEXT_CHARS_MAX = 32_000
+_NAMED = re.compile(r"/([a-z0-9-]{1,64})(?:\s+|$)(.*)", re.S)
 
 
 class PromptOut(msgspec.Struct, frozen=True):
@@ -149,6 +152,8 @@ class PromptsApi:
 
     async def expand(self, call: ApiCall[Nothing, ExpandSlash]) -> Expanded:
         body = call.body
+        if (text := await self._server_prompt(call.owner, body)) is not None:
+            return Expanded(text, True)
         if body.name:
             return Expanded(await self._slash.fill(call.owner, body.name, body.values), True)
         names = await self._names(call.owner, body.session, None)
@@ -163,7 +168,45 @@ class PromptsApi:
             profile = profile or session.profile
             if session.project is not None:
                 workspace = await self._toolbox.workspace(owner, session.id, session.project)
-        return await self._slash.list(owner, profile, workspace)
+        own = await self._slash.list(owner, profile, workspace)
+        return self._with_servers(own, await self._toolbox.mcp.offered_prompts(owner, profile))
+
+    def _with_servers(
+        self, own: Sequence[SlashEntry], offered: Mapping[str, OfferedPrompt]
+    ) -> Sequence[SlashEntry]:
+        """With the prompts of MCP servers. One of the user's own hides one of that name."""
+        found = {
+            name: SlashEntry(name, "prompt", one.prompt.description, _variables(one))
+            for name, one in offered.items()
+        }
+        found.update({one.name: one for one in own})
+        return [found[name] for name in sorted(found)]
+
+    async def _server_prompt(self, owner: str, body: ExpandSlash) -> str | None:
+        """The text of an MCP server's prompt, if that is what is named. Raises Invalid, MissingValues."""
+        match = _NAMED.match(body.line)
+        name = body.name or (match[1] if match else "")
+        profile = None
+        if body.session is not None:
+            profile = (await self._sessions.get(owner, body.session)).profile
+        found = (await self._toolbox.mcp.offered_prompts(owner, profile)).get(name)
+        if found is None or any(one.name == name for one in await self._prompts.list(owner)):
+            return None
+        variables = _variables(found)
+        values, rest = (body.values, "") if body.name or not match else read_line(variables, match[2])
+        missing = [one.name for one in variables if one.default is None and not values.get(one.name)]
+        if missing:
+            raise MissingValues(
+                f"The prompt {name} needs {', '.join(missing)}.", hint="Give a value to each."
+            )
+        await self._toolbox.check_server(found.server)
+        given = {one.name: values[one.name] for one in variables if values.get(one.name)}
+        text = await self._toolbox.mcp.prompt(owner, found.server, found.prompt.name, given)
+        return f"{text}\n\n{rest}" if rest else text
+
+
+def _variables(offered: OfferedPrompt) -> tuple[Variable, ...]:
+    return tuple(Variable(one.name, None if one.is_required else "") for one in offered.prompt.arguments)
 
 
 def _out(prompt: Prompt) -> PromptOut:
