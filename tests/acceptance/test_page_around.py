@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +28,6 @@ pytestmark = [
     pytest.mark.usefixtures("chromium"),
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
-MCP_EXAMPLE = Path(__file__).parents[1] / "unit/tools/mcp_example.py"
 DONE = 'article[data-state="completed"]'
 
 
@@ -323,27 +321,4 @@ async def test_the_trust_in_a_session_is_ended_in_the_settings(data_dir: Path) -
         await page.get_by_role("button", name="End trust").click()
         await expect(page.get_by_role("heading", name="Trusted sessions")).to_have_count(0)
         assert (await house.api("GET", "api/policy"))["trusted"] == []
-        assert house.complaints == []
-
-
-async def test_what_an_mcp_server_says_is_read_and_accepted_in_the_settings(data_dir: Path) -> None:
-    data_dir.mkdir(parents=True, exist_ok=True)
-    (data_dir / "config.toml").write_text(
-        f'[mcp.sums]\ncommand = "{sys.executable}"\nargs = ["{MCP_EXAMPLE}"]\n'
-        f'read = ["{MCP_EXAMPLE.parent}", "{sys.prefix}", "{sys.base_prefix}"]\n'
-    )
-    async with open_house(data_dir) as house:
-        await house.api("POST", "api/sessions", json={})
-        page = await house.open()
-        await page.goto(f"{house.url}#/settings/tools")
-        await page.get_by_role("button", name="Check").click()
-        await expect(page.locator(".said .cmd")).to_contain_text("Add two numbers.")
-        accept = page.get_by_role("button", name="Accept and use these tools")
-        if await accept.is_disabled():
-            await page.get_by_role("button", name="Go to the end").click()
-        await accept.click()
-        await expect(page.locator(".said")).to_have_count(0)
-        server = (await house.api("GET", "api/mcp"))["servers"][0]
-        assert server["untrusted"] == []
-        assert "sums" in str(server["tools"])
         assert house.complaints == []

@@ -179,14 +179,15 @@ async def test_settings_show_what_the_server_is_and_take_changes(data_dir: Path)
             "Key from the environment"
         )
         for name, words in (
-            ("Tools and MCP", "terminal"),
+            ("Tools", "terminal"),
+            ("MCP servers", "No MCP servers yet"),
             ("Approvals", "Nothing is pre-approved"),
             ("Profiles", "default"),
             ("Health", "Version"),
             ("Appearance", "Theme"),
             ("Keyboard", "Next / previous message"),
         ):
-            await page.get_by_role("link", name=name).click()
+            await page.get_by_role("link", name=name, exact=True).click()
             await expect(page.locator(".pane")).to_contain_text(words)
         await page.get_by_role("link", name="Password and tokens").click()
         await page.get_by_label("Name").fill("phone")
