@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
-from tests.acceptance.paging import open_house
+from tests.acceptance.paging import Tool, open_house, say
 from tests.mcp_service import serve_mcp
 from tests.waiting import until
 
@@ -73,11 +73,47 @@ async def test_the_user_signs_in_in_another_tab(data_dir: Path) -> None:
             await page.goto(f"{house.url}#/settings/mcp")
             await page.get_by_role("button", name="Test").click()
             await expect(page.locator(".it")).to_contain_text("Sign-in needed")
-            async with page.expect_popup() as opened:
-                await page.get_by_role("button", name="Sign in").click()
-            tab = await opened.value
-            await expect(tab.locator("h1")).to_have_text("Signed in")
+            await _sign_in(page)
             await page.get_by_role("button", name="Test").click()
             await expect(page.locator(".meta")).to_contain_text("signed in")
             await expect(page.locator(".it")).to_contain_text("6 new tools to trust")
             assert len(service.oauth.access) == 1
+
+
+async def test_an_answer_waits_for_the_sign_in_and_goes_on_after_it(data_dir: Path) -> None:
+    with serve_mcp(has_sign_in=True) as service:
+        async with open_house(data_dir) as house:
+            house.provider.on("Put Emma", [Tool("shelf__put", {"book": "Emma"})], ["It is there."])
+            house.provider.on("Show me", [Tool("shelf__picture", {})], ["A shelf."])
+            page = await house.open()
+            await house.api("POST", "api/mcp", json={"name": "shelf", "url": service.url})
+            await page.goto(f"{house.url}#/settings/mcp")
+            await page.get_by_role("button", name="Test").click()
+            await _sign_in(page)
+            await page.get_by_role("button", name="Test").click()
+            await page.get_by_role("button", name="Go to the end").click()
+            await page.get_by_role("button", name="Accept and use these tools").click()
+            for tool in ("put", "picture"):
+                await page.get_by_label(f"May the agent call {tool}?").select_option("allow")
+            service.oauth.end_all()
+            await page.goto(f"{house.url}#/")
+            await say(page, "Put Emma on the shelf")
+            await expect(page.locator(".card.wait")).to_contain_text("shelf wants you to sign in")
+            assert service.effects == []
+            await page.locator(".card.wait").get_by_role("link", name="Sign in").click()
+            await _sign_in(page)
+            await page.go_back()
+            await expect(page.locator("body")).to_contain_text("It is there.")
+            assert service.effects == ["Emma"]
+            await say(page, "Show me the shelf")
+            await page.get_by_role("button", name="Allow once").click()  # it holds text from outside by now
+            await expect(page.locator(".pictures img")).to_have_js_property("naturalWidth", 1)
+            assert house.complaints == []
+
+
+async def _sign_in(page: Page) -> None:
+    async with page.expect_popup() as opened:
+        await page.get_by_role("button", name="Sign in").click()
+    tab = await opened.value
+    await expect(tab.locator("h1")).to_have_text("Signed in")
+    await tab.close()
