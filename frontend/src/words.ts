@@ -197,6 +197,8 @@ const english = {
   unknownOutcome: "Outcome unknown",
   stoppedCallText: "You stopped it while it was running. It may have done part of its work.",
   doubtChoices: {
+    "signed in": "Signed in",
+    "go on without it": "Go on without it",
     check: "Check what happened",
     "run again": "Run again",
     "take it as done": "Treat as done",
