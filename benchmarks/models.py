@@ -25,10 +25,20 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Model, ModelRequest, TextChunk
 from everturn.models.anthropic_wire import AnthropicModel
+from everturn.models.gemini_wire import GeminiModel
 from everturn.models.network import make_client
 from everturn.models.openai_wire import OpenAIModel
+from everturn.models.responses_wire import ResponsesModel
 from everturn.models.wire import Target
-from everturn.testing.wires import anthropic_end, anthropic_start, anthropic_text, openai_answer, sse
+from everturn.testing.wires import (
+    anthropic_end,
+    anthropic_start,
+    anthropic_text,
+    gemini_answer,
+    openai_answer,
+    responses_answer,
+    sse,
+)
 
 REQUEST = ModelRequest("", (Message("m", "t", Role.USER, (Text("Hello"),), 0),))
 GAP_S = 0.0003
@@ -38,6 +48,8 @@ def serve(connection: Connection, chunks: int, gap_s: float) -> None:
     bodies = {
         "/v1/chat/completions": openai_answer([" token"] * chunks),
         "/v1/messages": sse(anthropic_start(), *anthropic_text(0, *[" token"] * chunks), *anthropic_end()),
+        "/v1/responses": responses_answer([" token"] * chunks),
+        "/models/m:streamgeneratecontent?alt=sse": gemini_answer([" token"] * chunks),
     }
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -102,11 +114,15 @@ async def compare(url: str, rounds: int, report: Report, title: str) -> None:
     async with httpx2.AsyncClient(trust_env=False, timeout=60) as client, make_client(is_near=True) as ours:
         openai = OpenAIModel(Target("b:m", "m", url + "/v1"), ours, SystemClock())
         anthropic = AnthropicModel(Target("b:m", "m", url), ours, SystemClock())
+        responses = ResponsesModel(Target("b:m", "m", url + "/v1"), ours, SystemClock())
+        gemini = GeminiModel(Target("b:m", "m", url), ours, SystemClock())
         runs: dict[str, Callable[[], Awaitable[int]]] = {
             "raw client, bytes only": lambda: raw_bytes(client, url),
             "raw client, lines and JSON": lambda: raw_lines(client, url),
             "OpenAI wire": lambda: adapter(openai),
             "Anthropic wire": lambda: adapter(anthropic),
+            "Responses wire": lambda: adapter(responses),
+            "Gemini wire": lambda: adapter(gemini),
         }
         best: dict[str, tuple[float, int]] = {}
         for _ in range(rounds):
@@ -116,7 +132,7 @@ async def compare(url: str, rounds: int, report: Report, title: str) -> None:
     raw = best["raw client, lines and JSON"][0]
     for name, (micros, _) in best.items():
         report.say(f"{title}: {name}", micros, "µs/chunk")
-    for name in ("OpenAI wire", "Anthropic wire"):
+    for name in ("OpenAI wire", "Anthropic wire", "Responses wire", "Gemini wire"):
         report.at_most(f"{title}: {name} ÷ raw client with lines and JSON", best[name][0] / raw, "x", 1.3)
 
 

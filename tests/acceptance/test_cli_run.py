@@ -323,3 +323,19 @@ async def test_thinking_and_its_call_survive_kill_9_byte_for_byte(data_dir: Path
     assert said[0] == {"type": "thinking", "thinking": "Append it.", "signature": "c2ln"}
     effect = data_dir / "workspaces" / session / "effect.txt"
     assert effect.read_text(encoding="utf-8") == "once\n"
+
+
+async def test_parameters_of_one_run(data_dir: Path, wires: WireServer) -> None:
+    table = f'{QUIET}[models.settings."openai:test-model"]\nefforts = ["low", "high"]\n'
+    (data_dir / "config.toml").write_text(table, encoding="utf-8")
+    wires.play(say("Done."))
+    flags = ["--effort", "low", "--temperature", "0.2", "--output-limit", "400"]
+    done = await command(data_dir, "run", *flags, "Go.", wires=wires)
+    assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
+    sent = wires.requests[0].json
+    assert (sent["reasoning_effort"], sent["temperature"], sent["max_tokens"]) == ("low", 0.2, 400)
+    refused = await command(data_dir, "run", "--effort", "minimal", "Go.", wires=wires)
+    assert refused.returncode != 0
+    assert "does not take reasoning effort minimal" in refused.stderr
+    assert "Its efforts: low, high." in refused.stderr
+    assert len(wires.requests) == 1

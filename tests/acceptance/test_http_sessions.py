@@ -513,3 +513,21 @@ async def test_several_sessions_are_exported_as_one_archive(store: Store, tmp_pa
         assert (await server.http.get("/api/export?sessions=ses_1")).status_code == 422
         unknown = "ses_" + "0" * 26
         assert (await server.http.get(f"/api/export?sessions={made[0]},{unknown}")).status_code == 404
+
+
+async def test_parameters_of_a_session_and_of_one_message(store: Store, tmp_path: Path) -> None:
+    async with run_web(store, tmp_path, "One.", "Two.") as server:
+        session = await server.new_session()
+        place = f"/api/sessions/{session['id']}"
+        changed = await server.http.patch(place, json={"parameters": {"temperature": 0.3}})
+        assert changed.json()["parameters"] == {"temperature": 0.3}
+        body = {"text": "hi", "parameters": {"output_tokens_max": 900}}
+        accepted = (await server.http.post(f"{place}/turns", json=body)).json()
+        assert accepted["turn"]["parameters"] == {"temperature": 0.3, "output_tokens_max": 900}
+        for wrong in ({"temperature": 3}, {"effort": "colossal"}, {"effort": "high"}, {"top_k": 4}):
+            for path, sent in ((f"{place}/turns", {"text": "x"}), (place, {})):
+                send = server.http.patch if path == place else server.http.post
+                refused = await send(path, json={**sent, "parameters": wrong})
+                assert refused.status_code in (400, 422), (wrong, refused.text)
+        gone = await server.http.patch(place, json={"parameters": None})
+        assert "parameters" not in gone.json()

@@ -37,7 +37,6 @@ async def test_escape_closes_a_menu_and_leaves_the_turn_alone(data_dir: Path) ->
         for button in (
             page.locator(".bar").get_by_label("Session menu"),
             row.get_by_role("button"),
-            page.locator(".comp .pick"),
         ):
             await button.click()
             await expect(menu).to_be_visible()

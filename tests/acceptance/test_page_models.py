@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio.lowlevel
 import pytest
 from playwright.async_api import expect
 
 from everturn.testing.ports import free_port
+from everturn.testing.waiting import within
 from tests.acceptance.paging import PAGE, open_house, say
 
 pytestmark = [
@@ -90,6 +92,112 @@ async def test_the_picker_offers_models_that_can_chat(data_dir: Path) -> None:
         await house.start()
         page = await house.open()
         await page.locator(".comp .pick").click()
-        await expect(page.get_by_role("menuitem", name="other-model")).to_be_visible()
+        await expect(page.get_by_role("option", name="other-model")).to_be_visible()
         for name in ("text-embedding-3-small", "dall-e-3"):
-            await expect(page.get_by_role("menuitem", name=name)).to_have_count(0)
+            await expect(page.get_by_role("option", name=name)).to_have_count(0)
+
+
+async def test_a_model_is_found_favoured_and_used_with_the_keyboard_alone(data_dir: Path) -> None:
+    async with open_house(data_dir, starts=False) as house:
+        house.provider.models = ["test-model", "other-model", "third-model"]
+        await house.start()
+        page = await house.open()
+        button = page.locator(".comp .pick")
+        await button.focus()
+        await page.keyboard.press("Enter")
+        picker = page.get_by_role("dialog", name="Model")
+        await expect(picker.get_by_label("Find a model")).to_be_focused()
+        await page.keyboard.type("third")
+        await expect(picker.get_by_role("listbox").get_by_role("option")).to_have_count(1)
+        await page.keyboard.press("Control+d")
+        await expect(picker.get_by_label("third-model is a favourite. Remove it")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(picker).to_have_count(0)
+        await expect(button).to_be_focused()
+        await page.reload()
+        await button.click()
+        await expect(picker.get_by_role("listbox").get_by_role("option").first).to_contain_text("third-model")
+        await page.keyboard.type("other")
+        await page.keyboard.press("Enter")
+        await expect(picker).to_have_count(0)
+        await expect(button).to_contain_text("other-model")
+        await say(page, "hello there")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await say(page, "and again")
+        await expect(page.locator(DONE)).to_have_count(2)
+        asked = [request["model"] for request in house.provider.asked if "again" in str(request)]
+        assert set(asked) == {"other-model"}, "it is the session's"
+        assert house.complaints == []
+
+
+async def test_parameters_are_the_sessions_and_what_a_model_does_not_take_goes(data_dir: Path) -> None:
+    async with open_house(data_dir, starts=False) as house:
+        house.provider.models = ["test-model", "gpt-oss-20b"]
+        await house.start()
+        page = await house.open()
+        button, picker = page.locator(".comp .pick"), page.get_by_role("dialog", name="Model")
+        await say(page, "hello there")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await button.click()
+        await expect(picker.get_by_text("Reasoning effort")).to_have_count(0)  # this one has none
+        await expect(picker.get_by_label("Temperature")).to_have_count(0)  # closed
+        await picker.get_by_role("option", name="gpt-oss-20b").click()
+        await button.click()
+        await picker.get_by_role("radio", name="Low").click()
+        await expect(picker.get_by_role("radio", name="Low")).to_have_attribute("aria-checked", "true")
+        await picker.get_by_role("button", name="Parameters").click()
+        limit = picker.get_by_label("Output limit")
+        await limit.focus()
+        for _ in range(3):
+            await page.keyboard.press("ArrowRight")
+        await expect(picker.get_by_text("4k tokens")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(button).to_contain_text("Low")
+        (session,) = (await house.api("GET", "api/sessions"))["items"]
+        kept: dict[str, object] = {}
+        with within("the last change is saved"):
+            while kept.get("output_tokens_max") != 4000:
+                await anyio.lowlevel.checkpoint()
+                kept = (await house.api("GET", f"api/sessions/{session['id']}"))["parameters"]
+        assert kept == {"effort": "low", "output_tokens_max": 4000}
+        await page.reload()
+        await expect(button).to_contain_text("Low")
+        await say(page, "with an effort")
+        await expect(page.locator(DONE)).to_have_count(2)
+        asked = house.provider.asked[-1]
+        assert (asked["model"], asked["reasoning_effort"]) == ("gpt-oss-20b", "low")
+        assert 4000 in (asked.get("max_tokens"), asked.get("max_completion_tokens"))
+        await button.click()
+        await expect(picker.get_by_label("Output limit")).to_be_visible()  # open, because it was changed
+        await picker.get_by_role("option", name="test-model").click()
+        await expect(button).not_to_contain_text("Low")
+        assert house.complaints == []
+
+
+async def test_an_answer_is_asked_again_with_another_model(data_dir: Path) -> None:
+    async with open_house(data_dir, starts=False) as house:
+        house.provider.models = ["test-model", "other-model"]
+        await house.start()
+        page = await house.open()
+        await say(page, "hello there")
+        await expect(page.locator(DONE)).to_have_count(1)
+        await page.locator(DONE).hover()
+        await page.get_by_label("Retry with another model").click()
+        picker = page.get_by_role("dialog", name="Retry with another model")
+        await picker.get_by_role("option", name="other-model").click()
+        await expect(page.get_by_text("2 of 2")).to_be_visible()
+        assert house.provider.asked[-1]["model"] == "other-model"
+        assert house.complaints == []
+
+
+async def test_on_a_small_screen_the_picker_is_a_whole_sheet(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await page.set_viewport_size({"width": 390, "height": 800})
+        await page.locator(".comp .pick").click()
+        picker = page.get_by_role("dialog", name="Model")
+        await expect(picker).to_be_visible()
+        assert await picker.bounding_box() == {"x": 0, "y": 0, "width": 390, "height": 800}
+        assert await page.evaluate("document.documentElement.scrollWidth") == 390
+        await picker.get_by_role("button", name="Close").click()
+        await expect(picker).to_have_count(0)

@@ -26,6 +26,7 @@ from everturn.cli.common import (
     require_store,
     run,
 )
+from everturn.cli.parameters import parameter_options, parameters_of
 from everturn.cli.screen import Screen
 from everturn.cli.unfinished import refuse_leftover
 from everturn.config import read_config
@@ -54,6 +55,7 @@ TITLE_CHARS_MAX = 80
     help="Continue this session ('everturn sessions' lists them).",
 )
 @click.option("--model", help="Model for this turn (provider:name).")
+@parameter_options
 @click.option("--profile", help="Profile to use.")
 @click.option(
     "--attach",
@@ -77,6 +79,9 @@ def run_(
     text: str | None,
     session_id: str | None,
     model: str | None,
+    effort: str | None,
+    temperature: float | None,
+    output_limit: int | None,
     profile: str | None,
     attached: tuple[Path, ...],
     project: Path | None,
@@ -108,7 +113,8 @@ def run_(
     text = sys.stdin.read() if text == "-" else text
     if not (text.strip() or attached or is_compaction):
         raise click.UsageError("Please give a question.")
-    asked = Submission(text=text, model=model, profile=profile)
+    parameters = parameters_of(effort, temperature, output_limit)
+    asked = Submission(text=text, model=model, profile=profile, parameters=parameters)
     if is_compaction:
         asked = Submission(kind=TurnKind.COMPACTION, note=text, model=model)
     sys.exit(run(_run(home, asked, session_id, attached, project, is_json)))
