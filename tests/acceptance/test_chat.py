@@ -448,3 +448,18 @@ async def test_a_line_is_edited_completed_and_brought_back(data_dir: Path, wires
         with anyio.fail_after(PATIENCE_S):
             assert await chat.process.wait() == 0
     assert not any(b"forgotten" in request.body for request in wires.requests)
+
+
+async def test_flags_give_the_session_its_parameters(data_dir: Path, wires: WireServer) -> None:
+    wires.play(*[WireAnswer(openai_answer(["Hello there."])) for _ in range(5)])
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    flags = ("--server", f"http://127.0.0.1:{port}", "--temperature", "0.2", "--output-limit", "400")
+    async with server(environ, port), program(environ, "chat", *flags) as chat:
+        await chat.type("Hi with parameters")
+        await chat.until("Hello there.")
+        sent = (await wires.asked("Hi with parameters")).json
+        assert (sent["temperature"], sent["max_tokens"]) == (0.2, 400)
+        await chat.leave()
+    async with server(environ, port), program(environ, "chat", *flags[:2], "--effort", "high") as chat:
+        await chat.type("Hi")
+        await chat.until("Not sent: Hi")

@@ -20,8 +20,10 @@ from everturn.cli.chat_session import ChatSession
 from everturn.cli.client import Client, ServerRefused
 from everturn.cli.common import console, home_option, print_error, run, server_address
 from everturn.cli.line_editor import Lines, open_lines
+from everturn.cli.parameters import parameter_options, parameters_of
 from everturn.config import read_config
 from everturn.domain.errors import EverturnError
+from everturn.domain.parameters import Parameters
 
 LEFT_BY_SIGNAL = 130
 _NO_SESSION = (404, 410, 422)  # unknown, deleted, not an id
@@ -33,6 +35,7 @@ class ChatOptions(msgspec.Struct, frozen=True):
     session_id: str | None = None
     project: str | None = None
     model: str | None = None
+    parameters: Parameters | None = None
     attach: tuple[str, ...] = ()
     is_plain: bool = False
 
@@ -44,6 +47,7 @@ class ChatOptions(msgspec.Struct, frozen=True):
 @click.option("--session", default=None, help="Continue this session ('everturn sessions' lists them).")
 @click.option("--project", default=None, help="The new session works in this folder of the server.")
 @click.option("--model", default=None, help="The new session uses this model.")
+@parameter_options
 @click.option("--attach", multiple=True, help="Send this file with the first message (can be repeated).")
 @click.option("--plain", is_flag=True, help="Lines without editing, history and completion.")
 def chat(
@@ -53,6 +57,9 @@ def chat(
     session: str | None,
     project: str | None,
     model: str | None,
+    effort: str | None,
+    temperature: float | None,
+    output_limit: int | None,
     attach: tuple[str, ...],
     plain: bool,
 ) -> None:
@@ -66,7 +73,8 @@ def chat(
         raise click.UsageError("--project and --model are for a new session; /model changes one that exists.")
     address = server or os.environ.get("EVERTURN_URL") or server_address(read_config(home))[0].rstrip("/")
     folder = str(Path(project).expanduser().absolute()) if project else None
-    options = ChatOptions(session, folder, model, attach, plain)
+    parameters = parameters_of(effort, temperature, output_limit)
+    options = ChatOptions(session, folder, model, parameters, attach, plain)
     sys.exit(run(_chat(address, token or os.environ.get("EVERTURN_TOKEN"), options)))
 
 
@@ -95,6 +103,7 @@ class TerminalChat:
         """Send lines until the user quits. A refusal is printed; without a terminal it ends the chat."""
         session = ChatSession(self._client, options.session_id, self._out, self._interrupts)
         session.project, session.model = options.project, options.model
+        session.parameters = options.parameters
         commands = ChatCommands(self._client, self._out, session)
         lines = open_lines(self._interrupts, commands.complete, is_plain=options.is_plain)
         if options.session_id is None:

@@ -16,6 +16,7 @@ from everturn.cli.screen import Screen
 from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.errors import EverturnError
 from everturn.domain.events import TurnWaiting
+from everturn.domain.parameters import Parameters
 
 _UNFIT = 422
 
@@ -32,6 +33,7 @@ class ChatSession:
         self.session_id = session_id
         self.project: str | None = None
         self.model: str | None = None
+        self.parameters: Parameters | None = None  # for the session; None: it has them, or none were given
         self._leaving: str | None = None
         self._creation_key = ""
         self._out = out
@@ -59,10 +61,19 @@ class ChatSession:
             self.session_id = str(made["id"])
         return self.session_id
 
+    async def _set_parameters(self, session_id: str) -> None:
+        if self.parameters is not None:
+            body = {"parameters": msgspec.to_builtins(self.parameters)}
+            await self._client.retry_until_answered(
+                "PATCH", f"/api/sessions/{session_id}", body, self._notice_outage
+            )
+            self.parameters = None
+
     async def say(self, text: str, files: Sequence[str] = ()) -> None:
         """Send a message with uploaded files, and show its turn; Ctrl-C stops the turn, not the program."""
         try:
             session_id = await self._start()
+            await self._set_parameters(session_id)
             turn_id, cursor = await self._client.send(session_id, text, self._notice_outage, files)
         except EverturnError:
             self._out.print(f"Not sent: {text}", markup=False, soft_wrap=True)
