@@ -6,6 +6,7 @@ import type { LocalFile, Unsent } from "../keep/unsent";
 import { answerOf, textOf } from "../state/items";
 import { needsYou, titleOf } from "../state/list";
 import { words } from "../words";
+import { Aloud } from "./aloud.svelte";
 import { Connection } from "./connection.svelte";
 import { Jobs } from "./jobs.svelte";
 import { ModelList } from "./models.svelte";
@@ -13,6 +14,7 @@ import { NeedsList } from "./needs.svelte";
 import { Moves } from "./moves.svelte";
 import { OpenSession, type News } from "./open-session.svelte";
 import { Post, readNewFolder, writeNewFolder } from "./post.svelte";
+import { Picking } from "./picking.svelte";
 import { Prefs } from "./prefs.svelte";
 import { readRoute, takeCode, writeRoute, type Route } from "./route";
 import { Sessions } from "./sessions.svelte";
@@ -43,6 +45,8 @@ export class Page {
   readonly connection: Connection;
   readonly post: Post;
   readonly moves = new Moves();
+  readonly aloud = new Aloud();
+  readonly picking = new Picking(this);
 
   route = $state.raw<Route>(readRoute(location.hash));
   opened = $state.raw<OpenSession | null>(null);
@@ -272,7 +276,10 @@ export class Page {
     this.isDrawerOpen = false;
     if (this.route.at === "session") this.open(this.route.id);
     else if (this.route.at === "new") this.opened = null;
-    if (before && this.opened?.id !== before) this.prefs.closeSheet();
+    if (before && this.opened?.id !== before) {
+      this.prefs.closeSheet();
+      this.aloud.stop();
+    }
     this.setTitle();
   }
 
@@ -443,8 +450,9 @@ export class Page {
     this.go({ at: "session", id: copy.id });
   }
 
-  search(query: string, signal: AbortSignal): Promise<Hits> {
-    return this.api.get("api/search", { query: { q: query, limit: 20 }, signal });
+  /** `within`: who wrote it, when, in sessions with which tag. */
+  search(query: string, signal: AbortSignal, within: Record<string, string | number> = {}): Promise<Hits> {
+    return this.api.get("api/search", { query: { q: query, limit: 20, ...within }, signal });
   }
 
   // --- the user -------------------------------------------------------------------------------

@@ -58,9 +58,39 @@ const inlineMath = {
   renderer: (token: Tokens.Generic) => math(String(token.text), false),
 };
 
+/** `[^1]` in a text, and `[^1]: what it says` on a line of its own: the number stands small before both. */
+const footnoteMark = {
+  name: "footnoteMark",
+  level: "inline" as const,
+  start: (text: string) => text.match(/\[\^/)?.index,
+  tokenizer(text: string) {
+    const found = /^\[\^([^\]\s]{1,40})\]/.exec(text);
+    return found ? { type: "footnoteMark", raw: found[0], text: found[1] } : undefined;
+  },
+  renderer: (token: Tokens.Generic) => `<sup class="fn">${escape(String(token.text))}</sup>`,
+};
+
+const footnote = {
+  name: "footnote",
+  level: "block" as const,
+  start(text: string) {
+    const found = /(?:^|\n)\[\^|\n[ \t]*\n/.exec(text);
+    return found && /\[\^$/.test(found[0]) ? found.index : undefined;
+  },
+  tokenizer(this: { lexer: Lexer }, text: string) {
+    const found = /^\[\^([^\]\s]{1,40})\]:[ \t]*((?:(?!\n\[\^|\n[ \t]*\n)[\s\S])+)(?:\n|$)/.exec(text);
+    if (!found) return undefined;
+    const said = found[2]!.replace(/\n[ \t]+/g, "\n").trim();
+    return { type: "footnote", raw: found[0], name: found[1], text: said, tokens: this.lexer.inlineTokens(said) };
+  },
+  renderer(this: { parser: { parseInline: (tokens: Token[]) => string } }, token: Tokens.Generic) {
+    return `<p class="fn"><sup>${escape(String(token.name))}</sup> ${this.parser.parseInline(token.tokens ?? [])}</p>`;
+  },
+};
+
 const marked = new Marked({ gfm: true, breaks: false, async: false });
 marked.use({
-  extensions: [blockMath, inlineMath],
+  extensions: [blockMath, inlineMath, footnote, footnoteMark],
   renderer: {
     link(token) {
       const text = this.parser.parseInline(token.tokens);

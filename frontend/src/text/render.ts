@@ -27,7 +27,7 @@ const policy: Config = {
   ALLOW_UNKNOWN_PROTOCOLS: false,
 };
 
-const ownClasses = new Set(["math", "remote", "table", "box", "on", "to-left", "to-right", "to-center"]);
+const ownClasses = new Set(["fn", "math", "remote", "table", "box", "on", "to-left", "to-right", "to-center"]);
 
 let made: typeof DOMPurify | null = null;
 

@@ -86,6 +86,7 @@ import upload from "lucide-static/icons/upload.svg?raw";
 import users from "lucide-static/icons/users.svg?raw";
 import webhook from "lucide-static/icons/webhook.svg?raw";
 import wrench from "lucide-static/icons/wrench.svg?raw";
+import volume2 from "lucide-static/icons/volume-2.svg?raw";
 import x from "lucide-static/icons/x.svg?raw";
 import logOut from "lucide-static/icons/log-out.svg?raw";
 
@@ -176,6 +177,7 @@ const files = {
   "smartphone": smartphone,
   "webhook": webhook,
   "wrench": wrench,
+  "volume-2": volume2,
   "x": x,
   "log-out": logOut,
 };
