@@ -283,7 +283,7 @@ async def test_usage_is_drawn_model_by_model(data_dir: Path) -> None:
         await say(page, "hello")
         await expect(page.locator(DONE)).to_have_count(1)
         await page.goto(house.url + "#/settings/usage")
-        await expect(page.locator(".chart .bar i.written").last).to_be_visible()
+        await expect(page.locator(".chart .oneday i.written").last).to_be_visible()
         await expect(page.locator(".srow", has_text="Total")).to_contain_text("1 answer")
 
 

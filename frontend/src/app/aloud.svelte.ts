@@ -1,6 +1,16 @@
-import { findWords } from "../find-words";
+import { getContext, setContext } from "svelte";
+import { aloudWords } from "../aloud-words";
 
 const pieceChars = 220;
+const key = Symbol("aloud");
+
+export function provideAloud(aloud: Aloud): Aloud {
+  return setContext(key, aloud);
+}
+
+export function useAloud(): Aloud {
+  return getContext<Aloud>(key);
+}
 
 /** Reads an answer with the browser's own voices. One at a time. */
 export class Aloud {
@@ -40,7 +50,7 @@ export class Aloud {
 /** The words of a Markdown text, without its marks, in pieces of whole sentences. */
 export function spoken(markdown: string): string[] {
   const plain = markdown
-    .replace(/^(```|~~~)[^\n]*\n[\s\S]*?(?:^\1[^\n]*$|$(?![\s\S]))/gm, `${findWords.codeLeftOut}\n`)
+    .replace(/^(```|~~~)[^\n]*\n[\s\S]*?(?:^\1[^\n]*$|$(?![\s\S]))/gm, `${aloudWords.codeLeftOut}\n`)
     .replace(/!?\[([^\]]*)\]\([^)]*\)/g, "$1")
     .replace(/^\s*(?:#{1,6}|>|[-*+]|\|)\s?/gm, "")
     .replace(/[*_`~|]+/g, "")

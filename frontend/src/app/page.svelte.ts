@@ -6,7 +6,6 @@ import type { LocalFile, Unsent } from "../keep/unsent";
 import { answerOf, textOf } from "../state/items";
 import { needsYou, titleOf } from "../state/list";
 import { words } from "../words";
-import { Aloud } from "./aloud.svelte";
 import { Connection } from "./connection.svelte";
 import { Jobs } from "./jobs.svelte";
 import { ModelList } from "./models.svelte";
@@ -45,8 +44,7 @@ export class Page {
   readonly connection: Connection;
   readonly post: Post;
   readonly moves = new Moves();
-  readonly aloud = new Aloud();
-  readonly picking = new Picking(this);
+  readonly picking = new Picking();
 
   route = $state.raw<Route>(readRoute(location.hash));
   opened = $state.raw<OpenSession | null>(null);
@@ -276,10 +274,7 @@ export class Page {
     this.isDrawerOpen = false;
     if (this.route.at === "session") this.open(this.route.id);
     else if (this.route.at === "new") this.opened = null;
-    if (before && this.opened?.id !== before) {
-      this.prefs.closeSheet();
-      this.aloud.stop();
-    }
+    if (before && this.opened?.id !== before) this.prefs.closeSheet();
     this.setTitle();
   }
 

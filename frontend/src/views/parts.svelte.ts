@@ -35,6 +35,7 @@ export class Parts {
   readonly imported = new Part(() => import("./Imported.svelte"));
   readonly moveSheet = new Part(() => import("./MoveSheet.svelte"));
   readonly panel = new Part(() => import("./Panel.svelte"));
+  readonly within = new Part(() => import("./Within.svelte"));
   readonly pickBar = new Part(() => import("./PickBar.svelte"));
   readonly jobs = new Part(() => import("./jobs/JobsView.svelte"));
   readonly jobLine = new Part(() => import("./jobs/JobLine.svelte"));
