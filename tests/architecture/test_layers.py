@@ -24,7 +24,7 @@ memory workspace
 skills
 engine
 delivery
-jobs schedules importers
+jobs schedules importers move
 gateway web
 lab
 config

@@ -31,6 +31,7 @@ COMMANDS = {
     "import": ("session_import", "Import sessions."),
     "backup": ("backup", "Back up your data; the server can keep running."),
     "restore": ("backup", "Restore a backup into an empty data folder."),
+    "move": ("move", "Move everything between a data folder and PostgreSQL."),
     "doctor": ("doctor", "Check the database and the search index."),
     "lab": ("lab", "Break things on purpose and check that nothing is lost."),
     "secrets": ("secrets", "Show and re-encrypt stored secrets (PostgreSQL)."),

@@ -344,6 +344,10 @@ class Notebooks(ABC):
         """Write whole pages. Raises WrongState if one is not as ``expected``."""
         await self._write(owner, lambda book: book.replace(contents, expected))
 
+    async def adopt(self, owner: str, contents: Mapping[str, bytes], records: Mapping[str, bytes]) -> None:
+        """Take in the pages of another notebook."""
+        await self._write(owner, lambda book: book.adopt(contents, records))
+
     def new(self, text: str, at_ms: int, source: str) -> Note:
         return Note(self._ids.make("not"), one_line(text), day_of(at_ms), source)
 
@@ -421,10 +425,6 @@ class StoredNotebooks(Notebooks):
         self._rows = rows
         self._open_max = open_max
         self._open: OrderedDict[str, _Copy] = OrderedDict()
-
-    async def adopt(self, owner: str, contents: Mapping[str, bytes], records: Mapping[str, bytes]) -> None:
-        """Take in the pages of another notebook."""
-        await self._write(owner, lambda book: book.adopt(contents, records))
 
     async def _read(self, owner: str, work: Callable[[Notebook], T]) -> T:
         copy = self._copy(owner)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import mmap
+from collections.abc import Mapping
 from pathlib import Path
 
 import asyncpg
@@ -123,10 +124,15 @@ async def _fill(connection: asyncpg.Connection, folder: Path, manifest: Manifest
         await connection.copy_to_table(
             table.name, columns=table.columns, source=path, format="binary", timeout=LONG_TIMEOUT_S
         )
+    await set_counters(connection, {})
+
+
+async def set_counters(connection: asyncpg.Connection, at_least: Mapping[str, int]) -> None:
+    """Continue the numbers of each table after its highest one, and after ``at_least``."""
     for name, column in await connection.fetch(_COUNTERS):
         await connection.execute(
-            f"SELECT setval(pg_get_serial_sequence('{name}', '{column}'), "  # noqa: S608 - names of our own
-            f"(SELECT coalesce(max({column}), 0) + 1 FROM {name}), false)"
+            f"SELECT setval(pg_get_serial_sequence('{name}', '{column}'), greatest(n, 1), n > 0) FROM "  # noqa: S608 - names of our own
+            f"(SELECT greatest(coalesce(max({column}), 0), {at_least.get(name, 0)}) AS n FROM {name}) t"
         )
 
 

@@ -1,0 +1,239 @@
+"""One whole move, in either direction.
+
+Into PostgreSQL everything is one transaction, which is committed when it is verified. Into a data folder
+everything is made in ``TARGET/.moving``, verified, and put in its place, the database last. So a move that
+is cut off leaves the target without data, and is begun again; one that was cut off after its end finds that
+the target has everything already.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from everturn.domain.errors import Invalid, StoreRefused
+from everturn.move.copying import Carried, Copying, Report, carry
+from everturn.move.postgres_side import PostgresSide, open_postgres_side
+from everturn.move.sqlite_side import DATABASE, SqliteSide
+from everturn.move.tables import tables_of, to_postgres, to_sqlite
+from everturn.store.files.disk import Disk, report_errors, sync_tree
+from everturn.store.files.machine import read_machine
+from everturn.store.open import is_postgres, open_store
+from everturn.store.secrets.file import SecretsFile
+from everturn.store.sqlite.connection import explain_error
+
+_MOVING = ".moving"
+_PLACING = "placing"  # a file in it: from now on, what is in the target was put there by this move
+_PARTS = ("blobs", "memory")
+_SERVES = ("server.lock", "workers/*.lock")
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """``was_there``: an earlier move had filled the target; it was only verified."""
+
+    carried: Carried
+    was_there: bool
+
+
+async def move_store(source: str, target: str, report: Report) -> Moved:
+    """``source`` and ``target``: one is a data folder, the other an address of PostgreSQL.
+
+    The source stays as it is. Raises Invalid, StoreRefused for a target with other data and while a server
+    runs, StoreBroken if something did not arrive.
+    """
+    if is_postgres(source) == is_postgres(target):
+        raise Invalid(
+            "A move is between a data folder and a PostgreSQL database.",
+            hint="Between two of the same kind, use 'everturn backup' and 'everturn restore'.",
+        )
+    if is_postgres(target):
+        moved = await _to_postgres(Path(source), target, report)
+    else:
+        moved = await _to_folder(source, Path(target), report)
+    return moved
+
+
+async def _to_postgres(folder: Path, address: str, report: Report) -> Moved:
+    if not (folder / DATABASE).is_file():
+        raise Invalid(f"There is no {DATABASE} in {folder}.", hint="Name a data folder.")
+    with _alone(folder), _report_database(folder):
+        # Opened first by itself: it refuses another version, which opening the store would migrate.
+        SqliteSide.open_source(folder).close()
+        async with open_store(data_dir=folder) as store:
+            await store.workers.take_over("")
+        with closing(SqliteSide.open_source(folder)) as source:
+            machine = read_machine(folder, Disk()).text or ""
+            async with open_postgres_side(address, is_target=True) as target:
+                await _refuse_live(target)
+                tables = tables_of(await target.describe(), source.columns())
+                copying = Copying(source, target, tables, lambda t: to_postgres(t, machine), report)
+                carried, was_there = await carry(copying)
+    if names := SecretsFile(folder).names():
+        carried.not_carried.append(
+            f"{len(names)} saved keys in {folder / 'secrets.toml'}: a server that starts with this data "
+            "folder and EVERTURN_SECRET_KEY brings them into the database"
+        )
+    carried.not_carried.append(
+        f"folders of sessions, output of jobs, config.toml and models stay in {folder}: go on using it as "
+        "the data folder of a server"
+    )
+    return Moved(carried, was_there)
+
+
+async def _to_folder(address: str, folder: Path, report: Report) -> Moved:
+    _prepare_folder(folder)
+    with _alone(folder), _moving(folder) as moving, _report_database(folder):
+        is_filled = _is_filled(folder)
+        async with open_postgres_side(address, is_target=False):
+            pass  # it refuses another version, which opening the store would migrate
+        if not is_filled:  # opening the store touches what is in the folder
+            async with open_store(address, data_dir=folder) as store:
+                await store.workers.take_over("")
+        async with open_postgres_side(address, is_target=False) as source:
+            await _refuse_live(source)
+            machine = read_machine(folder, Disk()).id
+            made = SqliteSide.open_source(folder) if is_filled else SqliteSide.make(moving)
+            with closing(made) as target:
+                tables = tables_of(await source.describe(), target.columns())
+                copying = Copying(source, target, tables, lambda t: to_sqlite(t, machine), report)
+                carried, was_there = await carry(copying)
+                if not is_filled:
+                    target.commit()
+            carried.not_carried += await _left_behind(source)
+        if not is_filled:
+            _place(moving, folder, report)
+    return Moved(carried, was_there)
+
+
+async def _left_behind(source: PostgresSide) -> list[str]:
+    lines = []
+    if count := await source.saved_secrets():
+        lines.append(f"{count} saved keys, which are encrypted for the database: save them again")
+    if count := await source.lost_writers():
+        lines.append(
+            f"what {count} turn(s) may still have in the folder spool/ of a server that did not stop "
+            "cleanly: to bring it over, start and stop a server with that data folder first"
+        )
+    lines.append(
+        "folders of sessions, output of jobs and config.toml of the servers stay in their data folders"
+    )
+    return lines
+
+
+# --- who may be there --------------------------------------------------------------------------------
+
+
+async def _refuse_live(side: PostgresSide) -> None:
+    if count := await side.live_workers():
+        raise StoreRefused(
+            f"{count} process(es) work on the PostgreSQL database. Nothing was moved.",
+            hint="Stop every server. One that was killed counts until its lease has run out: wait a minute.",
+        )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock that servers share. Raises StoreRefused while a process works in the data folder."""
+    for path in (path for pattern in _SERVES for path in folder.glob(pattern)):
+        with path.open("rb") as file:
+            _lock(file.fileno(), folder)
+    with report_errors(folder):
+        descriptor = os.open(folder / "server.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise StoreRefused(
+            f"A server or another command works in {folder}. Nothing was moved.", hint="Stop it first."
+        ) from error
+
+
+def _prepare_folder(folder: Path) -> None:
+    """Raises Invalid for what is neither a data folder nor one without anything."""
+    if folder.exists() and not folder.is_dir():
+        raise Invalid(f"{folder} is not a folder.")
+    with report_errors(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        names = {path.name for path in folder.iterdir()}
+    if names and not names & {DATABASE, "config.toml", "machine", "workers", _MOVING}:
+        raise Invalid(
+            f"{folder} has files that are not Everturn's. Nothing was moved.",
+            hint="Name a data folder, or one that does not exist yet.",
+        )
+
+
+def _is_filled(folder: Path) -> bool:
+    """Whether there is a database. Raises StoreRefused if there is none, but data of one."""
+    if (folder / DATABASE).exists():
+        return True
+    for name in (*_PARTS, "files"):
+        if (folder / name).is_dir() and any((folder / name).iterdir()):
+            raise StoreRefused(
+                f"The target has data of its own: {folder / name}. It was not touched.",
+                hint="Move that folder away, or name another target.",
+            )
+    return False
+
+
+@contextmanager
+def _report_database(folder: Path) -> Iterator[None]:
+    """SQLite's errors as sentences."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise explain_error(error, folder / DATABASE) from error
+
+
+# --- the folder in which it is made ------------------------------------------------------------------
+
+
+@contextmanager
+def _moving(folder: Path) -> Iterator[Path]:
+    """A new folder. What a move that was cut off has left is removed."""
+    moving = folder / _MOVING
+    with report_errors(moving):
+        if (moving / _PLACING).exists() and not (folder / DATABASE).exists():
+            for name in _PARTS:
+                if (folder / name).exists():
+                    shutil.rmtree(folder / name)
+        if moving.exists():
+            shutil.rmtree(moving)
+        moving.mkdir(mode=0o700)
+    try:
+        yield moving
+    finally:
+        if not (moving / _PLACING).exists() or (folder / DATABASE).exists():
+            shutil.rmtree(moving, ignore_errors=True)
+
+
+def _place(moving: Path, folder: Path, report: Report) -> None:
+    """Put everything in its place, the database last."""
+    with report_errors(folder):
+        sync_tree(Disk(), moving)
+        (moving / _PLACING).touch()
+        Disk().sync_folder(moving)
+        for name in _PARTS:
+            if (moving / name).exists():
+                if (folder / name).exists():
+                    (folder / name).rmdir()  # it is empty
+                (moving / name).rename(folder / name)
+                report(f"Placed {name}")
+        Disk().sync_folder(folder)
+        if (folder / DATABASE).exists():
+            raise StoreRefused(f"{folder / DATABASE} was made meanwhile. It was not touched.")
+        (moving / DATABASE).rename(folder / DATABASE)
+        Disk().sync_folder(folder)

@@ -1,0 +1,127 @@
+"""Which rows are carried, in which order, and what is different in them on the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from everturn.domain.errors import StoreBroken, StoreRefused
+from everturn.store.blobs.address import SCHEME
+
+# A row of a table, as both drivers give it. ``Any``: a column holds a number, a text, bytes or nothing.
+Row = tuple[Any, ...]
+
+# Tables of PostgreSQL that are not carried as rows: the schema's own; the search index, which fills again;
+# the bytes of packs and the notes, which are files with SQLite; secrets, encrypted for one database.
+_NOT_ROWS = frozenset(
+    {"meta", "moves", "message_words", "unindexed", "pack_bytes", "notes", "secrets", "secret_holders"}
+)
+_OWN_COLUMNS = {"titles": {"grams"}, "events": {"seq"}}  # derived, or known to one database only
+# Of tables without a primary key that both have.
+_KEYS = {
+    "events": ("session_no", "position"),
+    "spendings": ("owner", "at", "purpose", "model", "usage"),
+}
+# Rows that say something about the database itself.
+CONDITIONS = {"records": "NOT (owner = 'system' AND kind = 'secrets')"}
+BATCH = 200
+
+
+class Table(msgspec.Struct, frozen=True):
+    """``key``: the columns that order its rows, with whether each is a text."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[tuple[str, bool], ...]
+
+    @property
+    def condition(self) -> str:
+        return CONDITIONS.get(self.name, "TRUE")
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A table as one database describes it. ``texts``: which of its columns are texts."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    texts: frozenset[str] = frozenset()
+
+
+def tables_of(postgres: Sequence[Described], sqlite: dict[str, frozenset[str]]) -> list[Table]:
+    """The tables that are carried, in an order in which they can be filled.
+
+    ``postgres`` is in that order. Raises StoreBroken if the two databases do not have the same tables.
+    """
+    found = []
+    for table in postgres:
+        if table.name in _NOT_ROWS:
+            continue
+        own = _OWN_COLUMNS.get(table.name, set())
+        columns = tuple(name for name in table.columns if name not in own)
+        if set(columns) != sqlite.get(table.name, frozenset()) - own:
+            raise StoreBroken(f"The two databases have different columns in {table.name}. Nothing was moved.")
+        key = _KEYS.get(table.name, table.key)
+        found.append(Table(table.name, columns, tuple((name, name in table.texts) for name in key)))
+    names = {table.name for table in found}
+    if missing := sqlite.keys() - names - _NOT_ROWS:
+        raise StoreBroken(f"PostgreSQL has no table {min(missing)}. Nothing was moved.")
+    return found
+
+
+def is_index(name: str) -> bool:
+    """Whether a table of SQLite belongs to a search index, or to SQLite itself."""
+    return name.startswith("sqlite_") or name.partition("_index")[1] != ""
+
+
+Change = Callable[[Row], Row]
+
+
+def to_postgres(table: Table, machine: str) -> Change:
+    """``machine``: the one that has the source's folders, which rows of SQLite need not name."""
+    if table.name == "packs":
+        return _packs(table, "folder", "database", "")
+    if table.name in ("workspaces", "jobs"):
+        place = table.columns.index("machine")
+        return lambda row: _put(row, place, row[place] or machine)
+    if table.name == "sessions":
+        place, project = table.columns.index("machine"), table.columns.index("project")
+        return lambda row: row if row[project] is None else _put(row, place, row[place] or machine)
+    return _same
+
+
+def to_sqlite(table: Table, machine_id: str) -> Change:
+    """``machine_id``: of the target's folder. Files of other machines come from their last checkpoint."""
+    if table.name == "packs":
+        return _packs(table, "database", "folder", "blobs/")
+    if table.name in ("workspaces", "jobs"):
+        place = table.columns.index("machine")
+        return lambda row: _put(row, place, None) if (row[place] or "").startswith(f"{machine_id}@") else row
+    if table.name == "sessions":
+        # There is one machine only: any other would keep the session from being claimed.
+        place = table.columns.index("machine")
+        return lambda row: _put(row, place, None)
+    return _same
+
+
+def _packs(table: Table, from_place: str, to_place: str, prefix: str) -> Change:
+    number, place, path = (table.columns.index(name) for name in ("id", "place", "path"))
+
+    def change(row: Row) -> Row:
+        if row[place] == from_place:
+            return _put(_put(row, place, to_place), path, prefix + row[number])
+        if not row[place].startswith(SCHEME):
+            raise StoreRefused(f"Files are in {row[place]!r}, which this version does not know.")
+        return row
+
+    return change
+
+
+def _put(row: Row, place: int, value: object) -> Row:
+    return (*row[:place], value, *row[place + 1 :])
+
+
+def _same(row: Row) -> Row:
+    return row
