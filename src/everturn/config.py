@@ -209,6 +209,8 @@ def read_config(
         web["opens_browser"] = True
     engine = reader.table("engine")
     files = reader.convert(FilesSettings, "files", reader.table("files"))
+    if storage := environ.get("EVERTURN_FILES_URL"):
+        files = msgspec.structs.replace(files, url=storage)
     reader.check_storage(files.url)
     direct = {"direct_url": top["database_direct_url"]} if top.get("database_direct_url") else {}
     return Config(

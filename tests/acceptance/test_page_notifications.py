@@ -35,6 +35,8 @@ async def push(context: BrowserContext, page: Page, house: House, message: dict[
         "ServiceWorker.workerRegistrationUpdated",
         lambda event: found.extend(one["registrationId"] for one in event["registrations"]),
     )
+    # Before that it has nothing that could show the message, and the browser drops it.
+    await page.evaluate("async () => { await navigator.serviceWorker.ready }")
     await session.send("ServiceWorker.enable")
     await until("the service worker is registered", lambda: found)
     origin = house.url.rstrip("/")

@@ -13,6 +13,7 @@ import click
 
 from everturn.cli.common import console, run
 from everturn.domain.errors import Invalid
+from everturn.domain.extras import install_command
 
 if TYPE_CHECKING:
     from everturn.lab import Campaign, Plan
@@ -83,7 +84,7 @@ def _require_packages(kinds: tuple[str, ...]) -> None:
     if missing:
         raise Invalid(
             f"The lab needs {', '.join(missing)}.",
-            hint="pip install 'everturn[lab]', or choose others with --only.",
+            hint=f"Choose others with --only, or run: {install_command('lab')}",
         )
 
 

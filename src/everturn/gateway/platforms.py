@@ -14,6 +14,7 @@ from msgspec import NODEFAULT
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import SenderRole
 from everturn.domain.errors import Invalid
+from everturn.domain.extras import install_command
 from everturn.domain.gateway import AccountSetup, PlatformForm, PlatformOption
 from everturn.domain.platform import Platform
 from everturn.domain.settings import settings_of
@@ -168,10 +169,10 @@ def _import(name: str, places: Mapping[str, str]) -> ModuleType:
         if error.name != place:
             raise Invalid(
                 f"The platform {name} needs the package {error.name}, which is not installed.",
-                hint=f"Install it: pip install {_package(name, error.name)}.",
+                hint=f"Install it: {_install(name, error.name)}",
             ) from error
     raise Invalid(f"There is no platform {name[:64]!r}.", hint=f"Possible: {', '.join(sorted(places))}.")
 
 
-def _package(name: str, missing: str | None) -> str:
-    return f"'everturn[{name}]'" if name in _BUILT_IN else str(missing)
+def _install(name: str, missing: str | None) -> str:
+    return install_command(name) if name in _BUILT_IN else f"pip install {missing}"

@@ -24,6 +24,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError
+from everturn.domain.extras import install_command
 from everturn.domain.json_types import JsonObject
 from everturn.domain.model import Abilities, Chunk, Model, ModelRequest, ProgressChunk
 from everturn.domain.model_errors import ModelDropped, ModelRefused, ModelTimeout
@@ -310,7 +311,7 @@ def check_runtime(name: str) -> None:
     if importlib.util.find_spec("xllamacpp") is None:
         raise ModelRefused(
             f"{name} runs on this machine, and the package for that is not installed.",
-            hint="Run: pip install 'everturn[local]'. Or set a key, or start a server such as Ollama.",
+            hint=f"Set a key, start a server such as Ollama, or run: {install_command('local')}",
         )
 
 

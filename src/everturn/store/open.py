@@ -13,6 +13,7 @@ from types import ModuleType
 
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import StoreRefused
+from everturn.domain.extras import install_command
 from everturn.domain.ids import Ids
 from everturn.domain.machine import Machine
 from everturn.domain.probe import Probe
@@ -170,6 +171,6 @@ def _postgres() -> ModuleType:
     except ModuleNotFoundError as error:
         raise StoreRefused(
             f"PostgreSQL needs the package {error.name}, which is not installed.",
-            hint="Install it with: pip install 'everturn[postgresql]'.",
+            hint=f"Install it with: {install_command('postgresql')}",
         ) from error
     return postgres

@@ -22,7 +22,7 @@ class FilesSettings(msgspec.Struct, frozen=True):
         str | None,
         Meta(
             description="Object storage for the bytes of files, s3://BUCKET/PREFIX; see files.md. Unset: "
-            "they are in the data folder, or in PostgreSQL."
+            "they are in the data folder, or in PostgreSQL. EVERTURN_FILES_URL comes first."
         ),
     ] = None
     roots: Annotated[

@@ -19,9 +19,10 @@ import anyio
 import msgspec
 
 from everturn.delivery.poster import split_address
+from everturn.domain.extras import install_command
 from everturn.tools.web.fetch import is_public
 
-MISSING: Final = "Other services need the extra 'notify': pip install 'everturn[notify]'."
+MISSING: Final = f"Other services need the extra 'notify': {install_command('notify')}"
 # These would reach this machine and not a service, or pass what is sent to a program of its own.
 _LOCAL: Final = ("dbus", "qt", "glib", "kde", "gnome", "macosx", "windows", "syslog", "apprise", "apprises")
 _STARTS: Final = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork")

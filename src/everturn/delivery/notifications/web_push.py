@@ -15,12 +15,13 @@ import httpx2
 import msgspec
 
 from everturn.domain.errors import Invalid
+from everturn.domain.extras import install_command
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 MESSAGE_BYTES_MAX: Final = 3_000  # push services take 4096 bytes, with the head of the encryption
-MISSING: Final = "Web Push needs the extra 'push': pip install 'everturn[push]'."
+MISSING: Final = f"Web Push needs the extra 'push': {install_command('push')}"
 _RECORD_BYTES: Final = 4096
 _JWT_LIFE_S: Final = 12 * 3600  # at most 24 hours
 _PAD_TO: Final = 512  # so that the length says little about the text

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from everturn.domain.errors import StorageAway, StoreRefused
+from everturn.domain.extras import install_command
 from everturn.store.blobs.address import StorageAddress, StorageKeys, parse_address
 from everturn.store.blobs.packs import PackGone, PackReader, PackWriter, in_thread
 
@@ -242,7 +243,7 @@ def _import_obstore() -> ModuleType:
     except ModuleNotFoundError as error:
         raise StoreRefused(
             f"Object storage needs the package {error.name}, which is not installed.",
-            hint="Install it with: pip install 'everturn[s3]'.",
+            hint=f"Install it with: {install_command('s3')}",
         ) from error
     module: ModuleType = obstore
     return module

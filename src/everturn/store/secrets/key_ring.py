@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from everturn.domain.errors import Invalid, SecretUnreadable, StoreRefused
+from everturn.domain.extras import install_command
 from everturn.domain.secrets import Secret
 
 if TYPE_CHECKING:  # imported where a key is used: its package belongs to the extra "postgresql"
@@ -134,6 +135,6 @@ def _cipher(key: bytes) -> AESGCM:
     except ModuleNotFoundError as error:
         raise StoreRefused(
             f"Secrets in the store need the package {error.name}, which is not installed.",
-            hint="Install it with: pip install 'everturn[postgresql]'.",
+            hint=f"Install it with: {install_command('postgresql')}",
         ) from error
     return AESGCM(key)

@@ -10,6 +10,7 @@ from email.message import EmailMessage
 from pathlib import Path
 from urllib.parse import unquote
 
+from everturn.domain.extras import install_command
 from everturn.tools.documents.document import TEXT_BYTES_MAX, Document, Section
 from everturn.tools.documents.packed import Package, Unreadable
 from everturn.tools.web.readable import readable
@@ -23,7 +24,7 @@ def read_pdf(path: Path) -> Document:
         from pypdf import PasswordType, PdfReader
         from pypdf.errors import DependencyError, PyPdfError
     except ImportError as error:
-        raise Unreadable("Reading PDFs needs the extra 'pdf': pip install 'everturn[pdf]'.") from error
+        raise Unreadable(f"Reading PDFs needs the extra 'pdf': {install_command('pdf')}") from error
     try:
         reader = PdfReader(path)
         if reader.is_encrypted and reader.decrypt("") == PasswordType.NOT_DECRYPTED:

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from everturn.domain.extras import install_command
 from everturn.tools.policy.judgement import ArgumentValues
 from everturn.tools.schema import ToolFailed
 
@@ -105,4 +106,4 @@ async def load(module: str) -> Any:
     try:
         return await anyio.to_thread.run_sync(importlib.import_module, module)
     except ImportError as error:
-        raise ToolFailed("MCP servers need the extra 'mcp': pip install 'everturn[mcp]'.") from error
+        raise ToolFailed(f"MCP servers need the extra 'mcp': {install_command('mcp')}") from error

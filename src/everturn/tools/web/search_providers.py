@@ -18,6 +18,7 @@ import httpx2
 import msgspec
 
 from everturn.domain.errors import SecretUnreadable, StoreRefused
+from everturn.domain.extras import install_command
 from everturn.domain.json_types import Json
 from everturn.tools.policy.judgement import one_line
 from everturn.tools.schema import ToolFailed
@@ -244,7 +245,8 @@ class SearchProviders:
 _JSON = {"Accept": "application/json"}
 _HOW = (
     "Web search is not set up. Tell the user to set url in [search] to the address of a SearXNG, to save a "
-    "key with 'everturn keys set brave' or 'everturn keys set tavily', or to install everturn[search]."
+    "key with 'everturn keys set brave' or 'everturn keys set tavily', or to "
+    f"run: {install_command('search')}"
 )
 
 
