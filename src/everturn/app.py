@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -173,6 +174,8 @@ def _tool_services(
         roots=config.files.root_folders(),
         web_search=config.search,
         files=store.files,
+        blobs=store.blobs,
+        machine=store.machine,
     )
 
 
@@ -234,6 +237,19 @@ def open_notifications(app: App) -> NotificationService:
 def open_schedules(app: App) -> ScheduleRunner:
     """Runs schedules while it is entered. Only a server enters it, as with accounts."""
     return ScheduleRunner(app.store.schedules, app.engine, app.clock)
+
+
+@asynccontextmanager
+async def open_knowledge(app: App) -> AsyncIterator[None]:
+    """Keeps the indexes of knowledge in step while it is entered. Only a server enters it, as with
+    accounts."""
+    library = app.toolbox.knowledge
+    serve = asyncio.create_task(library.serve() if library else asyncio.sleep(0), name="knowledge")
+    try:
+        yield
+    finally:
+        serve.cancel()
+        await asyncio.gather(serve, return_exceptions=True)
 
 
 def open_web(app: App, gateway: Gateway | None = None, notifications: Notifications | None = None) -> Web:

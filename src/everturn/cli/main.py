@@ -27,6 +27,7 @@ COMMANDS = {
     "schedules": ("schedules", "List, make and run schedules."),
     "budgets": ("budgets", "List, set and remove budgets."),
     "memory": ("memory", "View, edit and delete memory notes."),
+    "knowledge": ("knowledge", "List, make and search folders and uploads that sessions can search."),
     "export": ("export", "Export a session."),
     "import": ("session_import", "Import sessions."),
     "backup": ("backup", "Back up your data; the server can keep running."),

@@ -14,7 +14,14 @@ from pathlib import Path
 
 import click
 
-from everturn.app import open_app, open_gateway, open_notifications, open_schedules, open_web
+from everturn.app import (
+    open_app,
+    open_gateway,
+    open_knowledge,
+    open_notifications,
+    open_schedules,
+    open_web,
+)
 from everturn.cli.common import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
 from everturn.cli.unfinished import refuse_leftover
@@ -82,6 +89,7 @@ async def _serve(config: Config) -> None:
         open_app(config) as app,
         open_gateway(app) as gateway,
         open_schedules(app) as schedules,
+        open_knowledge(app),
         open_notifications(app) as notifications,
         open_web(app, gateway, notifications) as web,
         AsyncExitStack() as stack,

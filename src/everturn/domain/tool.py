@@ -91,6 +91,7 @@ class ToolResult(msgspec.Struct, frozen=True):
     display: Json = None
     full_output: bytes | None = None  # where the text is only a part of it
     images: tuple[ToolImage, ...] = ()
+    is_own: bool = False  # the user's own word, although this tool's output otherwise is not
 
 
 class ToolQuestion(msgspec.Struct, frozen=True):

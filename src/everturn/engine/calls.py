@@ -246,9 +246,10 @@ class Calls:
             shown = head_and_tail(result.text, tool.spec.output_bytes_max, is_kept=False)
             text = f"{shown}\n[The whole output could not be kept: {error.message}]"
         recorded, text = await self._files.record(tool, call, text)
+        is_own = result.is_own and result.outcome is Outcome.OK
         result = ToolResult(text, result.outcome, display)
         # An error message can quote text from outside: names of files, the words of a plug-in's exception.
-        is_untrusted = tool.spec.is_untrusted or result.outcome is Outcome.ERROR
+        is_untrusted = (tool.spec.is_untrusted and not is_own) or result.outcome is Outcome.ERROR
         await self._finish(
             state,
             result,

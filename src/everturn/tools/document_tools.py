@@ -12,6 +12,7 @@ from typing import Annotated
 import anyio.to_thread
 import msgspec
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.media import SNIFF_BYTES, document_kind, sniff_media_type
 from everturn.domain.messages import Outcome
 from everturn.domain.store_values import File
@@ -20,6 +21,8 @@ from everturn.tools.documents.converter import BYTES_MAX, Converter, too_large
 from everturn.tools.documents.document import Document, Section
 from everturn.tools.documents.documents import Documents
 from everturn.tools.documents.finding import Found, find, words_of
+from everturn.tools.knowledge.book import Knowledge
+from everturn.tools.knowledge.library import KnowledgeLibrary
 from everturn.tools.paths import FolderHandle
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed
@@ -40,6 +43,7 @@ class Opened(msgspec.Struct, frozen=True):
     name: str
     id: str
     document: Document
+    is_own: bool = False  # from knowledge that the user calls their own
 
 
 class _FileVersion(msgspec.Struct, frozen=True):
@@ -50,11 +54,13 @@ class _FileVersion(msgspec.Struct, frozen=True):
 
 
 class DocumentShelf:
-    """Opens the documents that one call may read: attached ones, and those in its workspace."""
+    """Opens the documents that one call may read: attached ones, those of knowledge that its session
+    uses, and those in its workspace."""
 
-    def __init__(self, documents: Documents, converter: Converter) -> None:
+    def __init__(self, documents: Documents, converter: Converter, library: KnowledgeLibrary | None) -> None:
         self._documents = documents
         self._converter = converter
+        self._library = library
         self._cache: dict[_FileVersion, Document] = {}  # of workspaces; the last one is the latest
 
     async def attached(self, call: ToolCall) -> Sequence[File]:
@@ -67,10 +73,31 @@ class DocumentShelf:
         """Raises ToolFailed if there is none of this name, or it cannot be read."""
         files = await self.attached(call)
         file = next((one for one in files if name in (one.id, one.name)), None)
-        found = await (self._open_path(call, name) if file is None else self.open_file(call, file))
+        found = None if file is None else await self.open_file(call, file)
+        found = found or await self._open_known(call, name) or await self._open_path(call, name)
         if found.document.error:
             raise ToolFailed(f"{found.name} could not be read. {found.document.error}")
         return found
+
+    async def knowledge(self, call: ToolCall) -> Sequence[Knowledge]:
+        """What the session of this call may search."""
+        if self._library is None:
+            return ()
+        return await self._library.used_by(call.owner, call.session_id, call.profile)
+
+    async def find_known(self, knowledge: Knowledge, query: str) -> tuple[list[Found], str]:
+        return ([], "") if self._library is None else await self._library.find(knowledge, query, _HITS_MAX)
+
+    async def _open_known(self, call: ToolCall, name: str) -> Opened | None:
+        """A file of knowledge, named as a search names it."""
+        for knowledge in await self.knowledge(call):
+            for start in (f"{knowledge.id}/", f"{knowledge.name}: "):
+                if self._library is not None and name.startswith(start):
+                    path = name.removeprefix(start)
+                    document = await self._library.read(knowledge, path)
+                    shown, document_id = f"{knowledge.name}: {path}", f"{knowledge.id}/{path}"
+                    return Opened(shown, document_id, document, is_own=knowledge.is_own)
+        return None
 
     async def _open_path(self, call: ToolCall, path: str) -> Opened:
         try:
@@ -126,7 +153,8 @@ async def _pieces(fd: int) -> AsyncIterator[bytes]:
 
 
 class ListDocuments(Action):
-    """List the documents that are attached to this conversation, each with its id, size and sections."""
+    """List the documents of this conversation: the attached ones with their ids and sizes, and the
+    knowledge (folders and collections of files) that it can search."""
 
     name = "list_documents"
     is_safe_to_repeat = True
@@ -142,11 +170,13 @@ class ListDocuments(Action):
             found = (await self._shelf.open_file(call, file)).document
             what = found.error or f"{len(found.sections)} sections, {found.chars:,} characters"
             rows.append(f"{file.id} {file.name}: {what}")
-        return ToolResult("\n".join(rows) or "[no documents are attached]")
+        known = [f"{one.id} {one.name}: knowledge, search it" for one in await self._shelf.knowledge(call)]
+        return ToolResult("\n".join([*(rows or ["[no documents are attached]"]), *known]))
 
 
 class SearchDocuments(Action):
-    """Search the documents of this conversation for words; the sections with the most of them come first.
+    """Search the attached documents and the knowledge of this conversation for words; the best sections
+    come first.
 
     In your answer, quote what you use with the document's name and the place.
     """
@@ -165,20 +195,29 @@ class SearchDocuments(Action):
         emit: Emit,
         query: Annotated[str, "Words to look for; also try other words for the same thing"],
         document: Annotated[
-            str, "Only this document, by id, name or path; all that are attached if left out"
+            str, "Only this document or knowledge, by id, name or path; everything if left out"
         ] = "",
     ) -> ToolResult:
         if not words_of(query):
             raise ToolFailed("The query has no words.")
-        unread: list[str] = []
+        notes: list[str] = []
         hits: list[Found] = []
-        for opened in await self._opened(call, document):
+        known = [one for one in await self._shelf.knowledge(call) if document in ("", one.id, one.name)]
+        for opened in [] if document and known else await self._opened(call, document):
             if opened.document.error:
-                unread.append(f"{opened.name} could not be read. {opened.document.error}")
+                notes.append(f"{opened.name} could not be read. {opened.document.error}")
                 continue
             sections = opened.document.sections
             hits += await anyio.to_thread.run_sync(partial(find, sections, query, opened.name, opened.id))
-        return found_result(sorted(hits, key=lambda one: one.rank), unread)
+        hits.sort(key=lambda one: one.rank)
+        learnt: list[Found] = []
+        for knowledge in known:
+            found, note = await self._shelf.find_known(knowledge, query)
+            learnt += found
+            notes += [note] if note else []
+        # Their ranks cannot be compared: each gets its share of what is shown.
+        half = max(_HITS_MAX // 2, _HITS_MAX - len(learnt))
+        return found_result([*hits[:half], *sorted(learnt, key=lambda one: one.rank)], notes)
 
     async def _opened(self, call: ToolCall, document: str) -> list[Opened]:
         if document:
@@ -249,7 +288,8 @@ def found_result(hits: Sequence[Found], notes: Sequence[str]) -> ToolResult:
     more = [f"[{len(hits) - _HITS_MAX} more sections; narrow the search]"] if len(hits) > _HITS_MAX else []
     text = "\n\n".join([*(rows or ["[nothing found]"]), *more, *(f"[{note}]" for note in notes)])
     outcome = Outcome.ERROR if notes and not rows else Outcome.OK
-    return ToolResult(text, outcome, display={"kind": "found", "count": len(hits)})
+    is_own = bool(rows) and not notes and all(one.is_own for one in hits[:_HITS_MAX])
+    return ToolResult(text, outcome, display={"kind": "found", "count": len(hits)}, is_own=is_own)
 
 
 def part_result(opened: Opened, first: int, bytes_max: int) -> ToolResult:
@@ -269,6 +309,5 @@ def part_result(opened: Opened, first: int, bytes_max: int) -> ToolResult:
     )
     notes = [f"[{note}]" for note in opened.document.notes] if last == count else []
     text = "\n\n".join([opened.name, *rows, *notes, end])
-    return ToolResult(
-        text, display={"kind": "document", "name": opened.name, "sections": [first, last, count]}
-    )
+    display: JsonObject = {"kind": "document", "name": opened.name, "sections": [first, last, count]}
+    return ToolResult(text, display=display, is_own=opened.is_own)

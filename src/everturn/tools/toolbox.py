@@ -12,7 +12,9 @@ import anyio
 import msgspec
 
 from everturn.domain.asks import Decision
+from everturn.domain.blobs import Blobs
 from everturn.domain.clock import Clock
+from everturn.domain.machine import Machine
 from everturn.domain.secrets import Secrets
 from everturn.domain.skills import SkillFolders
 from everturn.domain.store import Files, Records, Search
@@ -23,6 +25,8 @@ from everturn.tools.document_tools import DocumentShelf, document_tools
 from everturn.tools.documents.converter import Converter
 from everturn.tools.documents.documents import Documents, show
 from everturn.tools.folders import Folders
+from everturn.tools.knowledge.book import KnowledgeBook
+from everturn.tools.knowledge.library import KnowledgeLibrary
 from everturn.tools.mcp.profile_servers import ProfileServers, ServerTool
 from everturn.tools.mcp.resources import ResourceTool
 from everturn.tools.mcp.server_book import ServerBook
@@ -62,8 +66,8 @@ class ToolServices(msgspec.Struct, frozen=True):
     which ``host_network`` is refused? ``roots``: the folders in which projects may lie; none: anywhere.
     ``jobs``: runs commands in the background; None: none can. ``delegates``: the same for tasks.
     ``web_search``: who searches the web; by default nobody. ``secrets``: keeps sign-ins at MCP servers.
-    ``files``: the attached ones; None: documents are not read.
-    ``skill_folders``: what commands may read of skills.
+    ``files``: the attached ones; None: documents are not read. ``blobs``: what knowledge keeps; None: there
+    is none. ``skill_folders``: what commands may read of skills.
     """
 
     records: Records
@@ -78,6 +82,8 @@ class ToolServices(msgspec.Struct, frozen=True):
     secrets: Secrets | None = None
     files: Files | None = None
     skill_folders: SkillFolders | None = None
+    blobs: Blobs | None = None
+    machine: Machine = Machine("", "")
 
 
 class EverturnToolbox:
@@ -105,11 +111,13 @@ class EverturnToolbox:
         self._gate = Gate(fetcher.network)
         self._has_sign_in = services.has_sign_in
         self._jobs = services.jobs
+        self.clock = clock
         self._stack = AsyncExitStack()
         self.policy = Policy(records, clock)
         self.trust = Trust(records, clock)
         converter = Converter(self._sandbox, clock)
         self._documents = None if services.files is None else Documents(converter, services.files, records)
+        self.knowledge = self._library(services, converter)
         sign_ins = SignIns(services.secrets, fetcher.network, clock)
         servers = McpServers(self._sandbox, self._gate, records, clock, services.secret, sign_ins)
         book = ServerBook(profiles.servers, records)
@@ -119,7 +127,7 @@ class EverturnToolbox:
             (
                 *plain_tools(self._sandbox, fetcher, services.search, clock, around, services.jobs),
                 *self._delegate_tools(services.delegates),
-                *(document_tools(DocumentShelf(self._documents, converter)) if self._documents else ()),
+                *self._document_tools(converter),
                 WebSearch(SearchProviders(services.web_search, fetcher, services.secret, self._gate.tunnel)),
             ),
             gated_tools(self._sandbox, clock, around, self._door, services.jobs),
@@ -260,6 +268,18 @@ class EverturnToolbox:
         self._profiles.check_server(await self.mcp.book.get(name), is_on=await self._has_sign_in())
 
     # --- inside ------------------------------------------------------------------------------------
+
+    def _library(self, services: ToolServices, converter: Converter) -> KnowledgeLibrary | None:
+        if services.blobs is None:
+            return None
+        book = KnowledgeBook(services.records, services.blobs, services.machine)
+        services.blobs.add_roots(book.hashes)
+        return KnowledgeLibrary(book, services.blobs, converter, services.clock, self._workspaces)
+
+    def _document_tools(self, converter: Converter) -> tuple[Action, ...]:
+        if self._documents is None:
+            return ()
+        return document_tools(DocumentShelf(self._documents, converter, self.knowledge))
 
     def _delegate_tools(self, delegates: Delegates | None) -> tuple[Action, ...]:
         return () if delegates is None else delegate_tools(delegates, self._profiles, self._names_for)

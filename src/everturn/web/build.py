@@ -34,6 +34,7 @@ from everturn.web.api.files import FilesApi
 from everturn.web.api.folders import FoldersApi
 from everturn.web.api.gateway import GatewayApi
 from everturn.web.api.jobs import JobsApi
+from everturn.web.api.knowledge import KnowledgeApi
 from everturn.web.api.mcp import McpApi
 from everturn.web.api.models import ModelsApi
 from everturn.web.api.needs import NeedsApi
@@ -201,6 +202,7 @@ class _Parts:
             yield from RestoreApi(engine, store, files).endpoints()
             yield from DelegatesApi(engine, store, recorder, self._audit, files).endpoints()
             yield from FoldersApi(services.toolbox, store.sessions).endpoints()
+            yield from KnowledgeApi(services.toolbox, self._uploads, self.ids, self._audit).endpoints()
             yield from self._skills(services.toolbox)
 
     def _skills(self, toolbox: EverturnToolbox) -> Iterator[AnyEndpoint]:

@@ -78,7 +78,12 @@ async def open_kit(
         open_store(f"sqlite://{home / 'everturn.db'}", data_dir=home) as store,
         EverturnToolbox(
             home,
-            ToolServices(store.records, store.search, SystemClock(), **{"files": store.files, **options}),
+            ToolServices(
+                store.records,
+                store.search,
+                SystemClock(),
+                **{"files": store.files, "blobs": store.blobs, **options},
+            ),
             given,
             sandbox=Sandbox(home, is_wanted=has_sandbox),
             fetcher=fetcher,

@@ -63,6 +63,7 @@ PARAMS: Mapping[str, Param] = {
         Param("provider", "^[a-z0-9][a-z0-9_.-]{0,63}$", "A model provider's name."),
         Param("rule", "^[A-Za-z0-9_.:-]{1,120}$", "A policy rule's id."),
         Param("server", "^[A-Za-z0-9_.-]{1,64}$", "An MCP server's name."),
+        _of_ids("knowledge", "kno", "The id of knowledge: a folder or uploads that sessions can search."),
         _of_ids("schedule", "sch", "A schedule's id."),
         _of_ids("part", "prt", "The id of a part of a message to a chat."),
         Param("account", ACCOUNT_NAME, "The name of an account on a messaging platform."),
