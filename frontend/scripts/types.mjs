@@ -20,6 +20,7 @@ const spoken = [
   "Accepted", "AccountsOut", "AuditPage", "AddedDevice", "Answered", "AsksOut", "BudgetList", "CommittedNow", "DelegatesOut", "FileHistory", "FilesDiff", "Hits", "ImportedHistory", "JobsNews", "JobsOut", "KeyTrial", "Labels", "ListSnapshot", "Me", "Messages", "ModelsOut", "Parameters", "Needs", "NeedsNews", "NewToken", "Occurrences", "OutputOut",
   "PairingCode", "PlatformForm", "ProfilesOut", "Push", "Queue", "ReadSentence", "Remembered", "Rules", "SavedFile", "ScheduleList", "ServerHealth", "Servers", "SessionEvent", "SessionNews", "ShownFolders",
   "Settings", "StoreNews", "TakenBack", "Tokens", "ToolsOut", "Uploaded", "UsageReport", "WorkspaceFiles",
+  "KnowledgeList",
 ];
 
 /** Without the server's comments: they may be reworded without the page noticing. A field may be called so, too. */

@@ -694,6 +694,22 @@ export interface components {
             /** @default  */
             code?: string;
         };
+        /** KnowledgeError */
+        KnowledgeError: {
+            path: string;
+            error: string;
+        };
+        /** KnowledgeFile */
+        KnowledgeFile: {
+            name: string;
+            sha256: string;
+            size: number;
+            added_at: number;
+        };
+        /** KnowledgeList */
+        KnowledgeList: {
+            knowledge: components["schemas"]["ShownKnowledge"][];
+        };
         /** Label */
         Label: {
             name: string;
@@ -1582,6 +1598,26 @@ export interface components {
             exit_code: number | null;
             detail: string;
             output_bytes: number;
+        };
+        /** ShownKnowledge */
+        ShownKnowledge: {
+            id: string;
+            name: string;
+            folder: string | null;
+            machine: string;
+            is_own: boolean;
+            is_for_all: boolean;
+            profiles: string[];
+            sessions: string[];
+            files: number;
+            sections: number;
+            indexed_at: number | null;
+            is_indexing: boolean;
+            waiting: number;
+            errors: components["schemas"]["KnowledgeError"][];
+            trouble: string;
+            /** @default [] */
+            uploads?: components["schemas"]["KnowledgeFile"][];
         };
         /** ShownNote */
         ShownNote: {

@@ -53,6 +53,8 @@ export class Page {
   overlay = $state<"none" | "palette" | "keys" | "folder" | "imported">("none");
   /** The session whose folder is being chosen; null: the one that the next message begins. */
   choosingFolderOf: Session | null = null;
+  /** What else a folder is being chosen for, if not for a session: what is said, and who takes it or says what is wrong. */
+  folderFor: { lead: string; take: (path: string) => Promise<string> } | null = null;
   /** What the last import of another system's conversations said. */
   imported: ImportedHistory | null = null;
   /** The folder that the session of the next message is to work in; null: one of its own. */
@@ -376,7 +378,13 @@ export class Page {
 
   // --- folders --------------------------------------------------------------------------------
 
+  chooseFolderFor(lead: string, take: (path: string) => Promise<string>): void {
+    this.chooseFolder(null);
+    this.folderFor = { lead, take };
+  }
+
   chooseFolder(session: Session | null): void {
+    this.folderFor = null;
     this.choosingFolderOf = session;
     this.overlay = "folder";
   }

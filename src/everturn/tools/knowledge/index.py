@@ -127,7 +127,7 @@ class KnowledgeIndex:
 
     @contextmanager
     def _open(self) -> Iterator[apsw.Connection]:
-        """Raises OSError for what goes wrong with it. A damaged one is deleted: the next look fills it again."""
+        """Raises OSError. A damaged index is deleted: the next look fills it again."""
         import apsw
 
         try:
