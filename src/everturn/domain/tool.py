@@ -206,6 +206,10 @@ class Toolbox(Protocol):
         """Stop the session's jobs, before it is deleted."""
         ...
 
+    async def leave(self, turn_id: str) -> None:
+        """End what lives only while this worker runs the turn. Twice is harmless."""
+        ...
+
     async def show_document(
         self, owner: str, session_id: str, file: File, chars_max: int, *, can_search: bool
     ) -> str:

@@ -325,6 +325,8 @@ class Runner:
             ended = await self._run_loop(running)
         finally:
             self._forget(running)
+            with anyio.CancelScope(shield=True):
+                await self._services.toolbox.leave(running.id)
         if ended is not None:
             await self._on_end(running.claim, ended)
 

@@ -112,6 +112,7 @@ class FakeToolbox:
         self.untrusted_texts: list[Untrusted] = []
         self.decided: list[tuple[str, str, bool]] = []
         self.forgotten: list[str] = []
+        self.left: list[str] = []
 
     def add(self, tool: Tool) -> None:
         self._tools = sorted([*self._tools, tool], key=lambda each: each.spec.name)
@@ -150,6 +151,9 @@ class FakeToolbox:
 
     async def stop_jobs(self, owner: str, session_id: str) -> None:
         """It has none."""
+
+    async def leave(self, turn_id: str) -> None:
+        self.left.append(turn_id)
 
     async def show_document(
         self, owner: str, session_id: str, file: File, chars_max: int, *, can_search: bool

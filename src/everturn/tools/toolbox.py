@@ -43,6 +43,7 @@ from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.background import Jobs
+from everturn.tools.terminal.interpreter import Interpreters
 from everturn.tools.terminal.runner import Surroundings
 from everturn.tools.tool_set import ToolSet, gated_tools, plain_tools
 from everturn.tools.web.fetch import Fetcher
@@ -122,7 +123,8 @@ class EverturnToolbox:
         servers = McpServers(self._sandbox, self._gate, records, clock, services.secret, sign_ins)
         book = ServerBook(profiles.servers, records)
         self.mcp = ProfileServers(servers, book, self.trust, self.policy, profiles, self._workspaces)
-        around = Surroundings(self._context_of, services.skill_folders)
+        self._interpreters = Interpreters()
+        around = Surroundings(self._context_of, services.skill_folders, self._interpreters)
         self._tools = ToolSet(
             (
                 *plain_tools(self._sandbox, fetcher, services.search, clock, around, services.jobs),
@@ -141,6 +143,7 @@ class EverturnToolbox:
             await self._sandbox.open()
             self._stack.callback(self._sandbox.close)
             await self._stack.enter_async_context(self.mcp.servers)
+            self._stack.push_async_callback(self._interpreters.end_all)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -240,6 +243,9 @@ class EverturnToolbox:
     async def release(self, turn_id: str) -> None:
         """End what the calls of a turn that has ended left waiting for the user."""
         self.mcp.servers.release(turn_id)
+
+    async def leave(self, turn_id: str) -> None:
+        await self._interpreters.end(turn_id)
 
     async def show_document(
         self, owner: str, session_id: str, file: File, chars_max: int, *, can_search: bool

@@ -19,9 +19,13 @@ from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.background import JobRequest
+from everturn.tools.terminal.interpreter import Interpreter, Interpreters
 from everturn.tools.terminal.process import Command, run
 from everturn.tools.terminal.result import result_of, with_refused
 
+NEW = "[new interpreter: variables of earlier calls are gone]"
+NOT_KEPT = "[the variables of this call are not kept]"
+ENDED = "[the interpreter has ended, and its variables are gone]"
 ContextOf = Callable[[ToolCall], CallContext]
 Doors = Callable[[ToolCall], AbstractAsyncContextManager[Door]]
 
@@ -31,6 +35,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     context_of: ContextOf
     skills: SkillFolders | None = None
+    interpreters: Interpreters | None = None  # that live through a turn; None: none does
 
     async def folders(self, call: ToolCall) -> tuple[Path, ...]:
         return () if self.skills is None else await self.skills.find(call)
@@ -80,6 +85,63 @@ class CommandRunner:
         sync_error = await self._sync(call.workspace)
         return result_of(ran, command.timeout_s, bytes_max, context.limits, sync_error)
 
+    async def run_code(
+        self, call: ToolCall, emit: Emit, code: str, timeout_s: float, bytes_max: int
+    ) -> ToolResult:
+        """Run Python code. Its interpreter is kept for the turn's next call where the sandbox contains
+        it and no other program runs what is in the workspace: what a command made there is looked at
+        when it has ended."""
+        view, is_kept = SandboxView(call.workspace), self._keeps(call)
+        kept = self._around.interpreters if is_kept else None
+        return await self._run_code(call, emit, (code, timeout_s, bytes_max), view, kept)
+
+    def _keeps(self, call: ToolCall) -> bool:
+        works = self._context_of(call).is_sandboxed and self._sandbox.state.works
+        return works and not self._sandbox.is_project(call.workspace)
+
+    async def _run_code(
+        self,
+        call: ToolCall,
+        emit: Emit,
+        code: tuple[str, float, int],
+        view: SandboxView,
+        kept: Interpreters | None,
+    ) -> ToolResult:
+        context, (source, timeout_s, bytes_max) = self._context_of(call), code
+        interpreter = None if kept is None else kept.take(call.turn_id)
+        note = NOT_KEPT if kept is None else ""
+        if interpreter is None:
+            note = note or NEW
+            interpreter = await self._new_interpreter(call, view, context)
+        ended = await interpreter.run(source, timeout_s, emit)
+        ran = ended.command
+        if kept is not None and not ended.is_over:
+            await kept.put(call.turn_id, interpreter)
+        else:
+            await interpreter.end()
+            ran = interpreter.guarded(ran)
+            note = note if kept is None else ENDED
+        sync_error = await self._sync(call.workspace)
+        result = result_of(ran, timeout_s, bytes_max, context.limits, sync_error)
+        shown = [f"[figures shown to the user: {len(ended.figures)}]"] if ended.figures else []
+        shown += ["[the whole table is kept as CSV]"] if ended.table else []
+        return msgspec.structs.replace(
+            result,
+            text="\n".join(part for part in (result.text, *shown, note) if part),
+            images=ended.figures,
+            full_output=ended.table or result.full_output,
+        )
+
+    async def _new_interpreter(self, call: ToolCall, view: SandboxView, context: CallContext) -> Interpreter:
+        view = msgspec.structs.replace(
+            view,
+            host_network=context.has_host_network,
+            limits=context.limits,
+            read=(*view.read, *await self._around.folders(call)),
+        )
+        is_sandboxed = context.is_sandboxed
+        return await Interpreter.start(self._sandbox, view, self._clock, is_sandboxed=is_sandboxed)
+
     async def _sync(self, workspace: Path) -> str:
         """Make what a command wrote durable, before its step is; say what went wrong, if something did."""
         try:
@@ -102,6 +164,15 @@ class GatedRunner(CommandRunner):
         async with self._doors(call) as door:
             view = SandboxView(call.workspace, gate=door.path, read=read)
             result = await self._run(call, emit, command, bytes_max, view)
+        return with_refused(result, door.refused)
+
+    async def run_code(
+        self, call: ToolCall, emit: Emit, code: str, timeout_s: float, bytes_max: int
+    ) -> ToolResult:
+        """The door is open for one call, so the interpreter is as well."""
+        async with self._doors(call) as door:
+            view = SandboxView(call.workspace, gate=door.path)
+            result = await self._run_code(call, emit, (code, timeout_s, bytes_max), view, None)
         return with_refused(result, door.refused)
 
     async def in_background(

@@ -17,7 +17,6 @@ from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.policy.commands import judge_command, new_hosts
 from everturn.tools.policy.hosts import HostName, host_of, hosts_in_code
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
-from everturn.tools.sandbox.view import python_program
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.process import Command
 from everturn.tools.terminal.runner import CommandRunner, GatedRunner
@@ -31,29 +30,6 @@ Hosts = Annotated[
     Annotated[tuple[HostName, ...], msgspec.Meta(max_length=20)],
     "Hosts that it has to reach; the user is asked",
 ]
-
-# Runs the code as a module of its own and shows the value of a last expression, as a console would.
-_RUNNER = """
-import ast, linecache, sys, traceback
-source = sys.stdin.read()
-linecache.cache["<code>"] = (len(source), None, source.splitlines(True), "<code>")
-sys.argv = ["<code>"]
-space = {"__name__": "__main__"}
-try:
-    tree = ast.parse(source, "<code>")
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "<code>", "exec"), space)
-    if last is not None:
-        value = eval(compile(ast.Expression(last.value), "<code>", "eval"), space)
-        if value is not None:
-            print(repr(value))
-except Exception as error:
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename != "<code>":
-        frames = frames.tb_next
-    traceback.print_exception(type(error), error, frames)
-    sys.exit(1)
-"""
 
 
 class Terminal(Action):
@@ -100,7 +76,9 @@ class NetworkTerminal(Terminal):
 class Python(Action):
     """Run Python code in the workspace and return what it prints, and the value of its last expression.
 
-    Each call is a fresh interpreter with the standard library; modules in the workspace can be imported.
+    Variables are kept for your next calls until your answer is complete, unless a result says that they
+    are not or that the interpreter is new. Modules in the workspace can be imported. Figures of
+    matplotlib, where it is installed, are shown to the user; show and savefig are not needed.
     """
 
     name = "python"
@@ -110,9 +88,7 @@ class Python(Action):
         self._runner = runner
 
     async def act(self, call: ToolCall, emit: Emit, code: Code, timeout_s: Timeout = 120) -> ToolResult:
-        program, folders = python_program()
-        command = Command((program, "-u", "-c", _RUNNER), timeout_s, stdin=code.encode())
-        return await self._runner.run(call, emit, command, self.spec.output_bytes_max, folders)
+        return await self._runner.run_code(call, emit, code, timeout_s, self.spec.output_bytes_max)
 
     def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         code = arguments["code"]
