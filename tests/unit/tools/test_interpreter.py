@@ -38,11 +38,11 @@ async def test_another_turn_has_an_interpreter_of_its_own(kit: Kit) -> None:
 
 async def test_when_the_turn_leaves_its_interpreter_ends_and_the_next_call_says_so(kit: Kit) -> None:
     await kit.run("python", code="x = 1")
-    pids = _pids()
-    assert pids
+    process = _process(kit)
+    assert process.returncode is None
     await kit.toolbox.leave("trn_01")
     await kit.toolbox.leave("trn_01")
-    assert not pids & _pids()
+    assert process.returncode is not None
     again = await kit.run("python", code="x")
     assert "NameError" in again.text
     assert NEW in again.text
@@ -77,10 +77,10 @@ async def test_an_interpreter_that_kills_itself_is_reported(kit: Kit) -> None:
 
 async def test_a_cancelled_call_leaves_no_process(kit: Kit) -> None:
     await kit.run("python", code="x = 1")
-    pids = _pids()
+    process = _process(kit)
     with anyio.move_on_after(0.5):
         await kit.run("python", code="import time\ntime.sleep(60)")
-    assert not pids & _pids()
+    assert process.returncode is not None
 
 
 async def test_output_of_children_is_seen_in_order_and_output_is_bounded(kit: Kit) -> None:
@@ -132,9 +132,6 @@ async def test_figures_come_back_as_pictures(kit: Kit) -> None:
     assert (await kit.run("python", code="1")).images == ()
 
 
-def _pids() -> set[int]:
-    """The interpreters that run now."""
-    found = subprocess.run(
-        ["pgrep", "-f", "interpreter_program"], capture_output=True, text=True, check=False
-    )
-    return {int(pid) for pid in found.stdout.split()}
+def _process(kit: Kit):
+    """The process of the turn's interpreter."""
+    return kit.toolbox._interpreters._by_turn["trn_01"]._child.process
