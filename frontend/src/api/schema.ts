@@ -436,11 +436,21 @@ export interface components {
          * @enum {unknown}
          */
         DeviceKind: "browser" | "chat" | "service" | "webhook";
+        /** EarlierVersion */
+        EarlierVersion: {
+            digest: string;
+            at: number;
+        };
         /**
          * Effort
          * @enum {unknown}
          */
         Effort: "high" | "low" | "medium" | "minimal" | "off";
+        /** Expanded */
+        Expanded: {
+            text: string;
+            is_prompt: boolean;
+        };
         /** Failure */
         Failure: {
             code: string;
@@ -461,6 +471,18 @@ export interface components {
             what: components["schemas"]["ChangeKind"];
             /** @default 0 */
             size?: number;
+        };
+        /** FileChangeShown */
+        FileChangeShown: {
+            path: string;
+            /** @enum {unknown} */
+            what: "added" | "changed" | "deleted";
+            /** @default 0 */
+            added?: number;
+            /** @default 0 */
+            removed?: number;
+            /** @default  */
+            diff?: string;
         };
         /** FileHistory */
         FileHistory: {
@@ -1052,6 +1074,23 @@ export interface components {
             /** @default [] */
             arguments?: components["schemas"]["PromptArgument"][];
         };
+        /** PromptList */
+        PromptList: {
+            items: components["schemas"]["PromptOut"][];
+            /** @default {} */
+            problems?: {
+                [key: string]: string;
+            };
+        };
+        /** PromptOut */
+        PromptOut: {
+            name: string;
+            text: string;
+            description: string;
+            variables: components["schemas"]["Variable"][];
+            changed_at: number;
+            is_from_file: boolean;
+        };
         /** ProviderState */
         ProviderState: {
             name: string;
@@ -1571,6 +1610,16 @@ export interface components {
             error: string;
             chat_id: string | null;
         };
+        /** ShownFile */
+        ShownFile: {
+            path: string;
+            size: number;
+            sha256: string;
+            /** @default false */
+            is_executable?: boolean;
+            /** @default null */
+            text?: string | null;
+        };
         /** ShownFolders */
         ShownFolders: {
             path: string;
@@ -1630,6 +1679,103 @@ export interface components {
             session_id?: string | null;
             /** @default null */
             turn_id?: string | null;
+        };
+        /** ShownSkill */
+        ShownSkill: {
+            id: string;
+            scope: components["schemas"]["SkillScope"];
+            name: string;
+            description: string;
+            /** @enum {unknown} */
+            state: "broken" | "changed" | "declined" | "kept" | "new" | "trusted";
+            is_on: boolean;
+            /** @default  */
+            problem?: string;
+            /** @default  */
+            project?: string;
+            /** @default  */
+            origin?: string;
+            /** @default  */
+            digest?: string;
+            /** @default null */
+            changed_at?: number | null;
+            /** @default  */
+            trusted_digest?: string;
+            /** @default null */
+            trusted_at?: number | null;
+            /** @default 0 */
+            files?: number;
+            /** @default 0 */
+            bytes?: number;
+            /** @default 0 */
+            scripts?: number;
+            /** @default null */
+            used?: components["schemas"]["SkillUse"] | null;
+            contents: components["schemas"]["ShownFile"][];
+            changes: components["schemas"]["FileChangeShown"][];
+            earlier: components["schemas"]["EarlierVersion"][];
+            tokens: number;
+        };
+        /** SkillLine */
+        SkillLine: {
+            id: string;
+            scope: components["schemas"]["SkillScope"];
+            name: string;
+            description: string;
+            /** @enum {unknown} */
+            state: "broken" | "changed" | "declined" | "kept" | "new" | "trusted";
+            is_on: boolean;
+            /** @default  */
+            problem?: string;
+            /** @default  */
+            project?: string;
+            /** @default  */
+            origin?: string;
+            /** @default  */
+            digest?: string;
+            /** @default null */
+            changed_at?: number | null;
+            /** @default  */
+            trusted_digest?: string;
+            /** @default null */
+            trusted_at?: number | null;
+            /** @default 0 */
+            files?: number;
+            /** @default 0 */
+            bytes?: number;
+            /** @default 0 */
+            scripts?: number;
+            /** @default null */
+            used?: components["schemas"]["SkillUse"] | null;
+        };
+        /** SkillLines */
+        SkillLines: {
+            items: components["schemas"]["SkillLine"][];
+        };
+        /**
+         * SkillScope
+         * @enum {unknown}
+         */
+        SkillScope: "project" | "shared" | "user";
+        /** SkillUse */
+        SkillUse: {
+            at: number;
+            turn_id: string;
+            digest: string;
+        };
+        /** SlashEntry */
+        SlashEntry: {
+            name: string;
+            /** @enum {unknown} */
+            kind: "prompt" | "skill";
+            /** @default  */
+            description?: string;
+            /** @default [] */
+            variables?: components["schemas"]["Variable"][];
+        };
+        /** SlashList */
+        SlashList: {
+            items: components["schemas"]["SlashEntry"][];
         };
         /** Snapshot */
         Snapshot: {
@@ -2065,6 +2211,12 @@ export interface components {
             name: string;
             digest: string;
             text: string;
+        };
+        /** Variable */
+        Variable: {
+            name: string;
+            /** @default null */
+            default?: string | null;
         };
         /**
          * WhenBusy

@@ -1,7 +1,7 @@
 /** A session on the screen: a pure function of the pages that were read and the events that followed. */
 
 import type { Message, MessagesPage, ReplyDelivery, SessionEvent, Turn } from "../api/types";
-import { emptyTurn, isActive, isEnded, savedIn, type TurnView } from "./items";
+import { emptyTurn, isActive, isEnded, isNote, type TurnView } from "./items";
 import { feed } from "./live";
 import { describe, settle } from "./settled";
 
@@ -86,7 +86,7 @@ export function group(messages: Message[], rows: Turn[]): TurnView[] {
     const row = rowOf.get(id) ?? null;
     // An active turn's answer comes from its events; its messages hold only what the user said.
     if (row && !isEnded(row.state)) {
-      const asked = list.find((message) => message.role === "user" && !message.is_steering && !savedIn(message)) ?? null;
+      const asked = list.find((message) => message.role === "user" && !message.is_steering && !isNote(message)) ?? null;
       return { ...describe(emptyTurn(id, row.created_at), row), asked: asked ?? spoken(row), attempts: 0 };
     }
     return settle(row, id, list);

@@ -1,6 +1,6 @@
 /** What a turn looks like to a reader: items on a rail, in the order in which they happened. */
 
-import type { AttachmentPart, Bar, Failure, FilesInDoubt, FileChanges, Message, MessageSource, Outcome, ReplyDelivery, ResultPart, SavedFilesPart, SummaryPart, TurnState, Usage } from "../api/types";
+import type { AttachmentPart, Bar, Failure, FilesInDoubt, FileChanges, Message, MessageSource, Outcome, ReplyDelivery, ResultPart, SavedFilesPart, SkillPart, SummaryPart, TurnState, Usage } from "../api/types";
 
 export interface ThoughtItem {
   kind: "thought";
@@ -229,6 +229,28 @@ export function textOf(message: Message | null): string {
 /** The files that the user saved before the turn; null: the message is about something else. */
 export function savedIn(message: Message): SavedFilesPart | null {
   return message.parts.find((part) => part.type === "saved_files") ?? null;
+}
+
+/** The skill that the user named with a slash; null: the message is about something else. */
+export function skillIn(message: Message): SkillPart | null {
+  return message.parts.find((part) => part.type === "skill") ?? null;
+}
+
+/** A message that follows the user's words and is no words of its own. */
+export function isNote(message: Message): boolean {
+  return savedIn(message) !== null || skillIn(message) !== null;
+}
+
+/** The skills of a turn, each with the version that was used. */
+export function skillsOf(turn: TurnView): { name: string; digest: string }[] {
+  const found = new Map<string, { name: string; digest: string }>();
+  for (const item of turn.items) {
+    const named = item.kind === "steer" ? skillIn(item.message) : null;
+    const read = item.kind === "call" && item.name === "skill" ? (item.result?.display as { name?: string; digest?: string } | null) : null;
+    const used = named ?? (read?.name && read.digest ? { name: read.name, digest: read.digest } : null);
+    if (used) found.set(`${used.name} ${used.digest}`, { name: used.name, digest: used.digest });
+  }
+  return [...found.values()];
 }
 
 /** The chat that a message came from; null: it was written here. */

@@ -1,7 +1,7 @@
 /** A turn as the transcript and its timeline tell it: the same items that its events would have made. */
 
 import type { Bar, Message, Part, ResultPart, Turn } from "../api/types";
-import { emptyTurn, isEnded, savedIn, wishedCall, type CallItem, type Item, type TurnView } from "./items";
+import { emptyTurn, isEnded, isNote, wishedCall, type CallItem, type Item, type TurnView } from "./items";
 import { withArguments, withoutResult, tail } from "./live";
 import { labelOf } from "./tools";
 
@@ -34,7 +34,7 @@ export function settle(turn: Turn | null, turnId: string, messages: Message[]): 
   let view = emptyTurn(turnId, first?.created_at ?? turn?.created_at ?? 0);
   if (turn) view = describe(view, turn);
   else view.state = "completed";
-  const asked = messages.find((message) => message.role === "user" && !message.is_steering && !savedIn(message)) ?? null;
+  const asked = messages.find((message) => message.role === "user" && !message.is_steering && !isNote(message)) ?? null;
   const summary = messages.flatMap((message) => message.parts).find((part) => part.type === "summary") ?? null;
   const rest = messages.filter((message) => message !== asked && message.role !== "summary");
   const bars = (turn?.timeline ?? []).map((bar) => closedWith(bar, view));

@@ -11,6 +11,7 @@ export interface ToolLook {
 }
 
 const looks: [RegExp, ToolLook][] = [
+  [/^skill$/, { verb: "use", icon: "book-open" }],
   [/^(terminal|shell|bash|run|exec|command|python|process)/, { verb: "run", icon: "terminal" }],
   [/(edit|patch|replace)/, { verb: "edit", icon: "file-pen" }],
   [/(write|create_file|save)/, { verb: "write", icon: "file-pen" }],

@@ -9,6 +9,7 @@ import atSign from "lucide-static/icons/at-sign.svg?raw";
 import brain from "lucide-static/icons/brain.svg?raw";
 import bell from "lucide-static/icons/bell.svg?raw";
 import calendarClock from "lucide-static/icons/calendar-clock.svg?raw";
+import bookOpen from "lucide-static/icons/book-open.svg?raw";
 import check from "lucide-static/icons/check.svg?raw";
 import chevronDown from "lucide-static/icons/chevron-down.svg?raw";
 import chevronLeft from "lucide-static/icons/chevron-left.svg?raw";
@@ -116,6 +117,7 @@ const files = {
   "file-code": fileCode,
   "file-pen": filePen,
   "file-text": fileText,
+  "book-open": bookOpen,
   "file-up": fileUp,
   "folder": folder,
   "folder-open": folderOpen,

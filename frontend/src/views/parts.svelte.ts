@@ -34,6 +34,7 @@ export class Parts {
   readonly folders = new Part(() => import("./FolderPicker.svelte"));
   readonly imported = new Part(() => import("./Imported.svelte"));
   readonly moveSheet = new Part(() => import("./MoveSheet.svelte"));
+  readonly promptForm = new Part(() => import("./PromptForm.svelte"));
   readonly panel = new Part(() => import("./Panel.svelte"));
   readonly within = new Part(() => import("./Within.svelte"));
   readonly pickBar = new Part(() => import("./PickBar.svelte"));
