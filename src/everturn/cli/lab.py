@@ -6,6 +6,7 @@ import logging
 import random
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,8 @@ def _run(plan: Plan, report: Path | None) -> int:
     logging.basicConfig(filename=folder / "log.txt", level=logging.WARNING)
     with out.status("Starting") as status:
         campaign = Campaign(plan, folder, status.update)
-        run(campaign.run())
+        with suppress(KeyboardInterrupt):  # then it reports what was tried until now
+            run(campaign.run())
     out.print(verdict(campaign), style="red" if campaign.failed else "green")
     _print_failures(campaign)
     for path in write_report(campaign, report or folder):

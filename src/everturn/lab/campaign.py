@@ -58,11 +58,13 @@ class Campaign:
 
     async def run(self) -> None:
         began = time.monotonic()
-        with ExitStack() as stack:
-            await self._run_lives(stack, began + self.plan.minutes * 60)
-        if self.plan.service_minutes:
-            await self._use_a_service()
-        self.seconds = time.monotonic() - began
+        try:
+            with ExitStack() as stack:
+                await self._run_lives(stack, began + self.plan.minutes * 60)
+            if self.plan.service_minutes:
+                await self._use_a_service()
+        finally:
+            self.seconds = time.monotonic() - began
 
     def tally(self) -> Counter[str]:
         return Counter(trial.kind for trial in self.trials)

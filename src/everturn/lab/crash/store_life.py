@@ -109,9 +109,11 @@ class Life:
     async def reading(self, session_id: str) -> AsyncIterator[None]:
         """Follow the session and record every event that was shown."""
         task = asyncio.create_task(self._read(session_id))
-        yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _read(self, session_id: str) -> None:
         async for events in self.store.journal.follow(ME, session_id, 0):
