@@ -5,7 +5,7 @@ from __future__ import annotations
 from everturn.domain.budgets import Budget, BudgetKey, BudgetLimit, BudgetScope, CallEstimate, ModelCall, Unit
 from everturn.domain.store_values import Claim
 from everturn.store import Store
-from tests.acting import ME
+from everturn.testing.acting import ME
 
 
 def limit(

@@ -18,7 +18,7 @@ from everturn.domain.delivery import (
 )
 from everturn.domain.store_values import Accepted, Submission
 from everturn.store import Store
-from tests.acting import ME, WORKER, answer, append, claim, complete
+from everturn.testing.acting import ME, WORKER, answer, append, claim, complete
 
 ACCOUNT = "main"
 AGE_MAX_MS = 7 * 24 * 3600 * 1000

@@ -10,7 +10,7 @@ import apsw
 from everturn.store import Store, open_store
 from everturn.store.scripts.queries.files import FILES_ALL
 from everturn.store.scripts.script import Script, Tx
-from tests.acting import ME, new_session
+from everturn.testing.acting import ME, new_session
 
 GOLDEN = Path(__file__).parent / "golden" / "folders" / "schema-4.tar.gz"
 _S, _T = "(SELECT min(session_no) FROM sessions)", "(SELECT min(turn_no) FROM turns)"

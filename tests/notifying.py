@@ -16,7 +16,7 @@ from everturn.domain.notifications import ANSWER_AFTER_MS, CHOICES, GRACE_MS, De
 from everturn.store import Store
 from everturn.store.secrets.file import SecretsFile
 from everturn.testing import FakeClock
-from tests.acting import ME, WORKER, answer, append, complete, new_session, start
+from everturn.testing.acting import ME, WORKER, answer, append, complete, new_session, start
 from tests.push_service import PushService
 
 

@@ -10,7 +10,7 @@ from everturn.domain.schedules import CronRule, DuePlan, Rule, Schedule, Schedul
 from everturn.schedules import next_time, plan_due
 from everturn.store import Store
 from everturn.testing import FakeClock
-from tests.acting import ME
+from everturn.testing.acting import ME
 
 DAILY = CronRule("0 8 * * *")
 MINUTE_MS = 60_000

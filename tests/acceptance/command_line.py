@@ -12,8 +12,8 @@ import anyio
 import anyio.to_thread
 from anyio.streams.text import TextReceiveStream
 
+from everturn.testing.forks import Process, open_command, run_command
 from everturn.testing.wires import WireServer
-from tests.forks import Process, open_command, run_command
 
 PATIENCE_S = 120
 

@@ -22,8 +22,8 @@ import httpx2
 from anyio.streams.text import TextReceiveStream
 from playwright.async_api import Browser, BrowserContext, Page, Playwright, async_playwright, expect
 
+from everturn.testing.forks import Fork, start_command
 from everturn.testing.ports import free_port
-from tests.forks import Fork, start_command
 
 # Campaigns that take long run in full with EVERTURN_LONG=1, and short in an ordinary run.
 IS_LONG = os.environ.get("EVERTURN_LONG") == "1"

@@ -19,7 +19,7 @@ from everturn.domain.turns import Failure, Turn, TurnState
 from everturn.schedules import plan_due
 from everturn.store import Store, open_store
 from everturn.testing import FakeClock
-from tests.acting import WORKER, answer, append, complete, new_job
+from everturn.testing.acting import WORKER, answer, append, complete, new_job
 from tests.scheduling import DAY_MS, make
 
 START_MS = 1_700_000_000_000

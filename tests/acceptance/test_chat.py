@@ -17,6 +17,7 @@ import httpx2
 import pytest
 from anyio.streams.text import TextReceiveStream
 
+from everturn.testing.forks import Process, open_command
 from everturn.testing.ports import free_port
 from everturn.testing.wires import (
     WireAnswer,
@@ -27,7 +28,6 @@ from everturn.testing.wires import (
     sse,
 )
 from tests.acceptance.command_line import Program, command, environment, program, server
-from tests.forks import Process, open_command
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 120

@@ -8,9 +8,9 @@ import pytest
 
 from everturn.domain.trees import EMPTY_TREE
 from everturn.store import open_store
+from everturn.testing.acting import ME, new_session
 from everturn.workspace import Versions
 from tests.acceptance.command_line import command
-from tests.acting import ME, new_session
 from tests.contracts.test_e04_versions import turn_with
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ import pytest
 
 from everturn.domain.trees import EMPTY_TREE
 from everturn.store import open_store
+from everturn.testing.acting import answer, append, complete, new_session, start
 from everturn.workspace import FilesSettings, Recorder
 from tests.acceptance.command_line import command
-from tests.acting import answer, append, complete, new_session, start
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ import pytest
 
 from everturn.domain.sessions import NewSession
 from everturn.store import Store, open_store
+from everturn.testing.acting import answer, append, complete, start
 from everturn.workspace import FilesSettings, Recorder
 from tests.acceptance.command_line import command
-from tests.acting import answer, append, complete, start
 
 pytestmark = pytest.mark.anyio
 OWNER = "local"

@@ -17,6 +17,7 @@ import anyio.abc
 import anyio.to_thread
 import pytest
 
+from everturn.testing.forks import Fork, Process, open_command, run_command
 from everturn.testing.wires import (
     WireAnswer,
     WireServer,
@@ -32,7 +33,6 @@ from everturn.testing.wires import (
     wire_server,
 )
 from tests.acceptance.command_line import PATIENCE_S, command, environment
-from tests.forks import Fork, Process, open_command, run_command
 
 pytestmark = pytest.mark.anyio
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)

@@ -13,10 +13,10 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
+from everturn.testing.forks import open_command
 from everturn.testing.web_server import StreamFrame, frames_of
 from everturn.testing.wires import WireAnswer, WireServer, openai_answer, served
 from tests.acceptance.command_line import PATIENCE_S, command, environment
-from tests.forks import open_command
 from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.anyio

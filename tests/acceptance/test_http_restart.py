@@ -13,9 +13,9 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
+from everturn.testing.forks import Process, open_command
 from everturn.testing.ports import free_port
 from everturn.testing.web_server import StreamFrame, frames_of
-from tests.forks import Process, open_command
 
 pytestmark = pytest.mark.anyio
 

@@ -15,9 +15,9 @@ from everturn.domain.job_states import JobState
 from everturn.domain.jobs import JobEnding
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME, new_job
 from everturn.testing.models import Chunks, Say, Wait
 from everturn.testing.web_server import PATIENCE_S, Running, StreamFrame, run_web
-from tests.acting import ME, new_job
 
 pytestmark = pytest.mark.anyio
 

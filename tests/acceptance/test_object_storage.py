@@ -11,8 +11,8 @@ import anyio
 import httpx2
 import pytest
 
+from everturn.testing.forks import open_command
 from tests.acceptance.command_line import PATIENCE_S, command, environment
-from tests.forks import open_command
 from tests.s3_server import KEYS, S3Server
 
 pytestmark = pytest.mark.anyio

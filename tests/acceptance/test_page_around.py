@@ -19,9 +19,9 @@ from everturn.store import open_store
 from everturn.store.files.disk import Disk
 from everturn.testing import within
 from everturn.testing.faulty_disk import FaultyVfs, Platter
+from everturn.testing.forks import run_command
 from everturn.testing.web_server import run_web
 from tests.acceptance.paging import PAGE, PATIENCE_S, Gate, Tool, open_browser, open_house, say
-from tests.forks import run_command
 
 pytestmark = [
     pytest.mark.anyio,

@@ -13,7 +13,7 @@ from everturn.domain.notifications import NOTICE_MOVES, NoticeState
 from everturn.domain.turns import ACTIVE, ENDED, MOVES, TurnState
 from everturn.store import Store
 from everturn.store.scripts.script import Script, Tx, q
-from tests.acting import new_session
+from everturn.testing.acting import new_session
 
 pytestmark = pytest.mark.anyio
 

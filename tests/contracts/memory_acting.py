@@ -11,9 +11,9 @@ from everturn.domain.probe import Probe
 from everturn.domain.runtime import Runtime
 from everturn.memory import Memory, MemorySettings, Providers
 from everturn.store import Store
+from everturn.testing import acting
+from everturn.testing.acting import ME
 from everturn.testing.memory import RecordingProvider
-from tests import acting
-from tests.acting import ME
 
 NAME = "recorder"
 

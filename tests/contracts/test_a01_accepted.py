@@ -19,7 +19,7 @@ from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Accepted, Request, Submission
 from everturn.store import Store, StoreSettings
 from everturn.testing import HoldingProbe
-from tests.acting import ME, answered, new_session, say
+from everturn.testing.acting import ME, answered, new_session, say
 from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio

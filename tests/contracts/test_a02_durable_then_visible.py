@@ -14,8 +14,8 @@ from everturn.domain.sessions import Session
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.store import Store
 from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe
+from everturn.testing.acting import ME, append, new_session, positions, start
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
-from tests.acting import ME, append, new_session, positions, start
 from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio

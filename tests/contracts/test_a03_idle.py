@@ -7,7 +7,7 @@ import pytest
 
 from everturn.store import Store
 from everturn.testing import FakeClock
-from tests.acting import ME, answered, append, ask, new_session, start, wish
+from everturn.testing.acting import ME, answered, append, ask, new_session, start, wish
 from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio

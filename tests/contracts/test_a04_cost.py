@@ -18,8 +18,8 @@ from everturn.domain.turns import Turn, TurnState
 from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME, append, complete, new_session, start
 from everturn.testing.faulty_disk import FaultyVfs, Platter
-from tests.acting import ME, append, complete, new_session, start
 
 pytestmark = pytest.mark.anyio
 EVENTS = 50

@@ -9,7 +9,7 @@ from everturn.domain.sessions import SessionPatch
 from everturn.domain.store_values import Request
 from everturn.store import Store
 from everturn.testing import FakeClock
-from tests.acting import CRASHED, ME, answered, append, late, new_session, say, start
+from everturn.testing.acting import CRASHED, ME, answered, append, late, new_session, say, start
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from everturn.domain.sessions import MessageFilter, NewSession, SessionFilter, S
 from everturn.domain.store_values import Request, RetriedTurn, SearchOrder
 from everturn.store import Store
 from everturn.store.sessions import search
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     answer,

@@ -19,7 +19,7 @@ from everturn.domain.store_values import Request
 from everturn.domain.turns import ACTIVE, ENDED, TurnState
 from everturn.store import Store
 from everturn.testing import HoldingProbe
-from tests.acting import (
+from everturn.testing.acting import (
     ME,
     answer,
     answered,

@@ -11,9 +11,9 @@ import pytest
 
 from everturn.domain.sessions import SessionPatch
 from everturn.store import Store
+from everturn.testing.acting import ME
 from everturn.testing.models import Say, Wait
 from everturn.testing.web_server import Running, run_web
-from tests.acting import ME
 
 pytestmark = pytest.mark.anyio
 READS_MAX = 8  # more than any answer here takes

@@ -10,7 +10,7 @@ from everturn.domain.errors import Fenced, WrongState
 from everturn.domain.probe import Moment
 from everturn.store import Store
 from everturn.testing import HoldingProbe
-from tests.acting import ME, answer, append, complete, new_session, say, start, words
+from everturn.testing.acting import ME, answer, append, complete, new_session, say, start, words
 from tests.conftest import OpenAnother
 from tests.waiting import HeldUp
 

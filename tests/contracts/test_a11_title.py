@@ -7,7 +7,7 @@ import pytest
 from everturn.domain.errors import Gone
 from everturn.domain.sessions import SessionPatch
 from everturn.store import Store
-from tests.acting import ME, new_session
+from everturn.testing.acting import ME, new_session
 
 pytestmark = pytest.mark.anyio
 

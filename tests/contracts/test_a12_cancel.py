@@ -10,7 +10,7 @@ from everturn.domain.errors import Fenced
 from everturn.domain.probe import Moment
 from everturn.store import Store
 from everturn.testing import HoldingProbe
-from tests.acting import ME, answer, append, ask, complete, new_session, say, start, wish, words
+from everturn.testing.acting import ME, answer, append, ask, complete, new_session, say, start, wish, words
 from tests.conftest import OpenAnother
 from tests.waiting import HeldUp
 

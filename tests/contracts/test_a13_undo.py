@@ -9,7 +9,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.store_values import Request
 from everturn.store import Store
 from everturn.testing import HoldingProbe
-from tests.acting import ME, answered, claim, new_session, say, words
+from everturn.testing.acting import ME, answered, claim, new_session, say, words
 from tests.conftest import OpenAnother
 from tests.waiting import HeldUp
 

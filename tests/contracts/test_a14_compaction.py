@@ -10,7 +10,7 @@ from everturn.domain.messages import Message, Role, Summary
 from everturn.domain.store_values import Claim, Request, Submission
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     answered,

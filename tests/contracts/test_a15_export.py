@@ -16,8 +16,7 @@ from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk, write_atomically
 from everturn.store.sessions.documents import export_document
 from everturn.store.sessions.import_numbers import NUMBER_MAX
-from everturn.testing.faulty_disk import FaultyDisk, Platter
-from tests.acting import (
+from everturn.testing.acting import (
     ME,
     answer,
     answered,
@@ -29,6 +28,7 @@ from tests.acting import (
     say,
     wish,
 )
+from everturn.testing.faulty_disk import FaultyDisk, Platter
 from tests.blobs import lose_bytes, place_of
 
 pytestmark = pytest.mark.anyio

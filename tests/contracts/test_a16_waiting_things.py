@@ -13,7 +13,7 @@ from everturn.domain.errors import Invalid, Stale, WrongState
 from everturn.domain.messages import Attachment
 from everturn.domain.turns import TurnState
 from everturn.store import Store, open_store
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     answer,

@@ -17,7 +17,7 @@ from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Submission
 from everturn.store import Store, open_store
 from everturn.testing import HoldingProbe
-from tests.acting import ME, answered, append, ask, late, new_session, say, start, wish
+from everturn.testing.acting import ME, answered, append, ask, late, new_session, say, start, wish
 from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio

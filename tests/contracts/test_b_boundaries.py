@@ -15,9 +15,9 @@ from everturn.engine.agent_cache import CacheBounds
 from everturn.memory import Memory
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, ModelFails, Say, ScriptedModel, acting, within
+from everturn.testing.acting import ME
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
 from everturn.testing.memory import RecordingProvider
-from tests.acting import ME
 from tests.contracts.memory_acting import memory_over, said
 from tests.waiting import task_ended, task_waits_in, until
 

@@ -17,8 +17,8 @@ from everturn.domain.store_values import Request
 from everturn.memory import CommitOutcome, DrainResult, Memory
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe, acting, within
+from everturn.testing.acting import ME
 from everturn.testing.memory import RecordingProvider
-from tests.acting import ME
 from tests.contracts.memory_acting import memory_over, owes, said
 from tests.waiting import task_waits_in, until
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from everturn.store import Store, open_store
-from tests.acting import ME, claim, new_session, start
+from everturn.testing.acting import ME, claim, new_session, start
 from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio

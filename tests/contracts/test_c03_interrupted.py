@@ -8,7 +8,7 @@ from everturn.domain import events as ev
 from everturn.domain.messages import Outcome, Result, Role
 from everturn.domain.turns import Recovery, TurnState
 from everturn.store import Store
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     answered,

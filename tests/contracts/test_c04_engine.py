@@ -16,10 +16,10 @@ from everturn.engine.lease import Lease
 from everturn.store import Store, StoreSettings, open_store
 from everturn.store.postgres.flusher import Flusher
 from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe, Say, within
+from everturn.testing.acting import all_words
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
 from everturn.testing.models import Answer, ScriptStep, Wait
 from everturn.testing.postgres_proxy import PostgresProxy
-from tests.acting import all_words
 from tests.conftest import OpenAnother
 from tests.waiting import task_waits_in
 

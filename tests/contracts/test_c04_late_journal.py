@@ -18,8 +18,7 @@ from everturn.store.files.disk import Disk
 from everturn.store.journal.spool import Spool
 from everturn.store.postgres.flusher import Flusher
 from everturn.testing import FakeClock, HoldingProbe
-from everturn.testing.postgres_proxy import PostgresProxy
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     WORKER,
@@ -32,6 +31,7 @@ from tests.acting import (
     start,
     words,
 )
+from everturn.testing.postgres_proxy import PostgresProxy
 from tests.waiting import task_waits_in
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,7 @@ from everturn.domain.messages import Result
 from everturn.domain.turns import Recovery
 from everturn.store import Store
 from everturn.testing import FakeClock
-from everturn.testing.postgres_proxy import PostgresProxy
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     WORKER,
@@ -24,6 +23,7 @@ from tests.acting import (
     wish,
     words,
 )
+from everturn.testing.postgres_proxy import PostgresProxy
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 60

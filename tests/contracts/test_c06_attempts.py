@@ -10,8 +10,8 @@ from everturn.domain import events as ev
 from everturn.domain.turns import Recovery
 from everturn.store import Store, StoreSettings
 from everturn.testing import FakeClock
+from everturn.testing.acting import CRASHED, ME, append, late, new_session, start, words
 from everturn.testing.web_server import run_web
-from tests.acting import CRASHED, ME, append, late, new_session, start, words
 from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio

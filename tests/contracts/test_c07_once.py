@@ -14,7 +14,7 @@ from everturn.domain.sessions import SessionPatch
 from everturn.domain.turns import Recovery
 from everturn.store import Store
 from everturn.testing import HoldingProbe
-from tests.acting import CRASHED, ME, late, new_session, say, start, words
+from everturn.testing.acting import CRASHED, ME, late, new_session, say, start, words
 from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio

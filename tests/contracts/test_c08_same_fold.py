@@ -12,7 +12,7 @@ from everturn.domain.fold import fold
 from everturn.domain.store_values import Claim
 from everturn.store import Store
 from everturn.store.turns.workers import release
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     answer,

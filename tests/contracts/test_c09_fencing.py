@@ -16,8 +16,7 @@ from everturn.domain.store_values import Claim
 from everturn.domain.turns import Failure
 from everturn.store import Store
 from everturn.store.turns.workers import release
-from everturn.testing.postgres_proxy import PostgresProxy
-from tests.acting import (
+from everturn.testing.acting import (
     ME,
     WORKER,
     all_words,
@@ -33,6 +32,7 @@ from tests.acting import (
     transcript,
     wish,
 )
+from everturn.testing.postgres_proxy import PostgresProxy
 
 pytestmark = pytest.mark.anyio
 on_postgresql = pytest.mark.parametrize("store_kind", ["postgresql"])

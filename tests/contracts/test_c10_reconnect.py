@@ -12,7 +12,7 @@ from everturn.domain.store_values import Claim
 from everturn.store import Store, open_store
 from everturn.store.journal.hub import BACKLOG_EVENTS_MAX
 from everturn.testing import FakeClock
-from tests.acting import ME, answered, append, new_session, positions, start
+from everturn.testing.acting import ME, answered, append, new_session, positions, start
 from tests.conftest import OpenAnother
 from tests.waiting import reader_waits
 

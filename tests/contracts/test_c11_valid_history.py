@@ -9,7 +9,7 @@ from everturn.domain.messages import Call, Outcome, Result
 from everturn.domain.turns import FinishReason
 from everturn.lab.crash.checks import assert_valid
 from everturn.store import Store
-from tests.acting import CRASHED, ME, answer, append, claim, new_session, say, start
+from everturn.testing.acting import CRASHED, ME, answer, append, claim, new_session, say, start
 
 pytestmark = pytest.mark.anyio
 

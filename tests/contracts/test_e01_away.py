@@ -15,10 +15,10 @@ from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.domain.turns import TurnState
 from everturn.store import Store, StoreSettings, open_store
 from everturn.testing import CallTool, FakeClock, FakeTool, FakeToolbox, HoldingProbe
+from everturn.testing.checkpoints import files_in
 from everturn.testing.harness import OWNER, crashing_harness, open_harness
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.workspace import FilesSettings, Recorder
-from tests.checkpoints import files_in
 
 pytestmark = [
     pytest.mark.anyio,

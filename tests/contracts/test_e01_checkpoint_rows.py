@@ -9,8 +9,8 @@ from everturn.domain.errors import BlobMissing, Fenced, Gone, NotFound
 from everturn.domain.trees import Entry, Kind, Tree, encode_tree
 from everturn.store import Store
 from everturn.store.turns.workers import release
-from tests.acting import ME, WORKER, answer, answered, append, claim, complete, new_session, start
-from tests.checkpoints import new_checkpoint, put_tree
+from everturn.testing.acting import ME, WORKER, answer, answered, append, claim, complete, new_session, start
+from everturn.testing.checkpoints import new_checkpoint, put_tree
 
 pytestmark = pytest.mark.anyio
 LATER_MS = -60_000  # a grace or wait that is over already

@@ -10,8 +10,8 @@ from everturn.domain.store_values import NO_REQUEST
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import FilesPlan, RestoredFiles
 from everturn.store import Store
-from tests.acting import ME, answer, answered, append, complete, new_session, start
-from tests.checkpoints import CHANGES, new_checkpoint, put_tree
+from everturn.testing.acting import ME, answer, answered, append, complete, new_session, start
+from everturn.testing.checkpoints import CHANGES, new_checkpoint, put_tree
 
 pytestmark = pytest.mark.anyio
 

@@ -20,10 +20,10 @@ from everturn.domain.trees import hash_bytes
 from everturn.domain.turns import TurnState
 from everturn.domain.working_copies import ASK, FileChoices, FilesChoice, Move, MoveFiles
 from everturn.store import Store
+from everturn.testing.acting import new_job
 from everturn.workspace import Compare, FilesSettings, Recorder, Versions
 from everturn.workspace.restore import Restore
 from everturn.workspace.thread_blobs import ThreadBlobs
-from tests.acting import new_job
 from tests.file_sessions import OWNER, FileSessions, open_file_sessions, put_files, request, writing
 from tests.trees import QuickDisk
 

@@ -14,10 +14,10 @@ import pytest
 from everturn.domain.trees import Entry, Kind, Reason, hash_bytes
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME, new_session, start
+from everturn.testing.checkpoints import new_checkpoint
 from everturn.testing.web_server import Running, run_web
 from everturn.tools import EverturnToolbox, ToolServices, built_in
-from tests.acting import ME, new_session, start
-from tests.checkpoints import new_checkpoint
 from tests.contracts.test_e04_versions import file, get, link, put_folder, turn_with
 
 pytestmark = pytest.mark.anyio

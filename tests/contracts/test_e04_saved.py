@@ -15,10 +15,10 @@ from everturn.domain.errors import StorageAway
 from everturn.domain.trees import hash_bytes
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME, answered, new_session, start
 from everturn.testing.web_server import Running, run_web
 from everturn.tools import EverturnToolbox, ToolServices, built_in
 from everturn.tools.temporary_files import write_name
-from tests.acting import ME, answered, new_session, start
 from tests.contracts.test_e04_versions import get
 
 pytestmark = pytest.mark.anyio

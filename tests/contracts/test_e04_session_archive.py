@@ -17,12 +17,12 @@ from everturn.store import Store, open_store
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.sessions.documents import export_document
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME, new_session, start
 from everturn.testing.blob_conformance import LARGE, collect_all, random_bytes
+from everturn.testing.checkpoints import new_checkpoint
 from everturn.testing.web_server import Running, run_web
 from everturn.workspace import SessionArchive, Versions, import_archive, open_archive
-from tests.acting import ME, new_session, start
 from tests.blobs import place_of
-from tests.checkpoints import new_checkpoint
 from tests.contracts.test_e04_versions import ended, file, link, put_folder, turn_with
 
 pytestmark = pytest.mark.anyio

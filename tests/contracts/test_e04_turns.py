@@ -24,8 +24,8 @@ from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.turns import Turn
 from everturn.store import Store
 from everturn.testing import FakeClock
-from tests.acting import ME, answer, append, complete, new_session, start
-from tests.checkpoints import put_tree
+from everturn.testing.acting import ME, answer, append, complete, new_session, start
+from everturn.testing.checkpoints import put_tree
 from tests.conftest import RunSql
 
 pytestmark = pytest.mark.anyio

@@ -16,10 +16,10 @@ from everturn.domain.store_values import Claim
 from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Reason, Tree, encode_tree, hash_bytes
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME, answer, append, complete, new_session, start
+from everturn.testing.checkpoints import new_checkpoint, put_tree
 from everturn.testing.web_server import Running, run_web
 from everturn.tools import EverturnToolbox, ToolServices, built_in
-from tests.acting import ME, answer, append, complete, new_session, start
-from tests.checkpoints import new_checkpoint, put_tree
 
 pytestmark = pytest.mark.anyio
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 30

@@ -24,10 +24,10 @@ from everturn.domain.working_copies import FileChoices, FilesChoice
 from everturn.engine import turn_workspace
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, HoldingProbe
+from everturn.testing.checkpoints import CHANGES, files_in
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
 from everturn.workspace import Compare, FilesSettings, Recorder, Restorer, Versions, restore
 from everturn.workspace.arrival import Arrival
-from tests.checkpoints import CHANGES, files_in
 from tests.conftest import OpenAnother
 
 pytestmark = [

@@ -24,9 +24,9 @@ from everturn.domain.turns import TurnState
 from everturn.domain.working_copies import FileChoices
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, HoldingProbe
+from everturn.testing.checkpoints import files_in
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
 from everturn.workspace import FilesSettings, Recorder
-from tests.checkpoints import files_in
 
 pytestmark = pytest.mark.anyio
 APPEND = CallTool("append", {"path": "log.txt", "text": "x"})

@@ -26,10 +26,10 @@ from everturn.jobs import Jobs, JobServices, JobSettings
 from everturn.jobs.folder import JobFolder
 from everturn.store import Store
 from everturn.testing import HoldingProbe
+from everturn.testing.acting import ME, claim, new_session
 from everturn.tools import Sandbox
 from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.background import JobRequest
-from tests.acting import ME, claim, new_session
 from tests.conftest import OpenAnother
 from tests.waiting import until
 

@@ -12,7 +12,7 @@ from everturn.domain.errors import Gone, NotFound, SteeringWaits, TooManyJobs, W
 from everturn.domain.job_states import JobState, WhenEnded
 from everturn.domain.jobs import Job, JobEnding
 from everturn.store import Store
-from tests.acting import ME, answer, append, claim, complete, new_job, new_session, start
+from everturn.testing.acting import ME, answer, append, claim, complete, new_job, new_session, start
 from tests.conftest import OpenAnother
 
 pytestmark = pytest.mark.anyio

@@ -21,12 +21,12 @@ from everturn.engine.delegates import EngineActs
 from everturn.store import Store, open_store
 from everturn.store.sessions.documents import export_document
 from everturn.testing import CallTool, FakeClock, FakeTool
+from everturn.testing.acting import ME, answer, append, claim, complete, new_session, say, start
 from everturn.testing.harness import OWNER
 from everturn.testing.models import Wait
 from everturn.tools.profiles import Profile, find_excess
 from everturn.workspace import FilesSettings, Recorder, Restorer
 from everturn.workspace.restorer import MadeFiles
-from tests.acting import ME, answer, append, claim, complete, new_session, say, start
 from tests.conftest import OpenAnother
 from tests.delegating import PROFILES, delegating, hand_over, task
 from tests.race.test_read_committed import Between, between, held, server

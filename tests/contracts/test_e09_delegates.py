@@ -23,10 +23,10 @@ from everturn.domain.turns import Failure, TurnState
 from everturn.engine import DelegateSettings
 from everturn.store import Store
 from everturn.testing import CallTool, FakeClock, FakeTool, HoldingProbe, Say
+from everturn.testing.acting import ME, answer, append, claim, complete, new_session, start
 from everturn.testing.harness import OWNER
 from everturn.testing.models import Wait
 from everturn.testing.waiting import within
-from tests.acting import ME, answer, append, claim, complete, new_session, start
 from tests.budgeting import limit
 from tests.conftest import OpenAnother
 from tests.delegating import Delegating, delegating, hand_over, task

@@ -21,7 +21,7 @@ from everturn.domain.errors import Fenced, Gone, InvalidId, NotFound, WrongState
 from everturn.domain.turns import Usage, WriterPosition
 from everturn.store import Store
 from everturn.testing import FakeClock
-from tests.acting import ME, claim, new_session, say, start
+from everturn.testing.acting import ME, claim, new_session, say, start
 from tests.budgeting import call_of, limit, only, tokens
 from tests.conftest import OpenAnother
 from tests.scheduling import at, make, settle

@@ -19,8 +19,8 @@ from everturn.domain.probe import Moment
 from everturn.domain.store_values import Accepted, Submission
 from everturn.store import Store
 from everturn.testing import HoldingProbe
+from everturn.testing.acting import ME, claim, new_session
 from everturn.testing.waiting import within
-from tests.acting import ME, claim, new_session
 from tests.conftest import OpenAnother
 from tests.delivering import (
     ACCOUNT,

@@ -12,7 +12,7 @@ from everturn.domain.store_values import Submission, WhenBusy
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe
-from tests.acting import ME, answer, append, claim, complete
+from everturn.testing.acting import ME, answer, append, claim, complete
 from tests.conftest import OpenAnother
 from tests.delivering import ACCOUNT, accept, arrive, due, receive, send_to
 from tests.waiting import HeldUp

@@ -20,9 +20,9 @@ from everturn.domain.errors import PlatformBusy
 from everturn.domain.store_values import Claim
 from everturn.store import Store
 from everturn.testing import Say
+from everturn.testing.acting import CRASHED, ME, answer, append, claim, complete
 from everturn.testing.models import Wait
 from everturn.testing.platform import RICH, FakePlatform
-from tests.acting import CRASHED, ME, answer, append, claim, complete
 from tests.delivering import ACCOUNT, AGE_MAX_MS, arrive, claim_parts, due, lease_of, record, send_to, states
 from tests.serving import FAST, answering
 from tests.waiting import until

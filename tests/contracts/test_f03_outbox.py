@@ -20,7 +20,7 @@ from everturn.store.scripts.common import lock_session
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns.workers import release
 from everturn.testing import FakeClock, HoldingProbe
-from tests.acting import CRASHED, ME, WORKER, answer, append, claim, complete
+from everturn.testing.acting import CRASHED, ME, WORKER, answer, append, claim, complete
 from tests.conftest import OpenAnother
 from tests.delivering import (
     ACCOUNT,

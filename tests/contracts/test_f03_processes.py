@@ -13,10 +13,10 @@ import pytest
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import PartState
 from everturn.store import Store
+from everturn.testing.forks import Fork, fork_command
 from everturn.testing.harness import OWNER
 from everturn.testing.webhook_service import WebhookService
 from tests.contracts.delivery_child import ANSWER, KEY, platform_at
-from tests.forks import Fork, fork_command
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from everturn.store import Store
 from everturn.store.delivery.removal import remove_account
 from everturn.store.scripts.script import Script, Tx
 from everturn.testing import HoldingProbe
-from tests.acting import ME, WORKER
+from everturn.testing.acting import ME, WORKER
 from tests.conftest import OpenAnother
 from tests.delivering import (
     ACCOUNT,

@@ -18,11 +18,11 @@ from everturn.domain.platform import Features
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, Verdict
 from everturn.store import Store
 from everturn.testing import Say
+from everturn.testing.acting import ME, ask, claim
 from everturn.testing.harness import OWNER, Harness, open_harness
 from everturn.testing.models import CallTool
 from everturn.testing.platform import PLAIN, RICH, FakePlatform
 from everturn.testing.tools import FakeTool
-from tests.acting import ME, ask, claim
 from tests.conftest import OpenAnother
 from tests.delivering import AGE_MAX_MS, arrive, claim_parts, lease_of
 from tests.serving import service_of, serving

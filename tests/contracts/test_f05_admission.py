@@ -17,9 +17,9 @@ from everturn.domain.turns import TurnState
 from everturn.gateway.pairing import LIFE_MS, Pairing
 from everturn.store import Store
 from everturn.testing import FakeClock, Say
+from everturn.testing.acting import ME, claim, new_session, start
 from everturn.testing.harness import OWNER
 from everturn.testing.platform import FakePlatform
-from tests.acting import ME, claim, new_session, start
 from tests.delivering import accept, receive, update
 from tests.gateways import ACCOUNT, Platforms, talking
 from tests.waiting import until

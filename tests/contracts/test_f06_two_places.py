@@ -9,7 +9,7 @@ from everturn.domain.store_values import Request, RetriedTurn, Submission, WhenB
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
 from everturn.testing import FakeClock
-from tests.acting import ME, answer, append, claim, complete, new_session, say
+from everturn.testing.acting import ME, answer, append, claim, complete, new_session, say
 from tests.delivering import accept, arrive, due, receive, record, reply
 
 pytestmark = pytest.mark.anyio

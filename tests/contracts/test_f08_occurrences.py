@@ -28,8 +28,8 @@ from everturn.schedules import ScheduleRunner, plan_due, replan
 from everturn.schedules.runner import LOOK_S_MAX
 from everturn.store import Store, schedules
 from everturn.testing import FakeClock, HoldingProbe, Say
+from everturn.testing.acting import ME, answer, append, claim, complete, new_session
 from everturn.testing.harness import open_harness
-from tests.acting import ME, answer, append, claim, complete, new_session
 from tests.conftest import OpenAnother
 from tests.scheduling import DAY_MS, MINUTE_MS, at, fates, make, settings, settle
 

@@ -11,7 +11,7 @@ from everturn.domain.turns import TurnState
 from everturn.schedules import plan_due
 from everturn.store import Store
 from everturn.testing import FakeClock
-from tests.acting import ME, answer, append, ask, claim, complete
+from everturn.testing.acting import ME, answer, append, ask, claim, complete
 from tests.delivering import ACCOUNT, AGE_MAX_MS, lease_of, receive
 from tests.scheduling import HOUR_MS, at, fates, make, settle
 

@@ -15,9 +15,9 @@ from everturn.domain.notifications import ANSWER_AFTER_MS, NewTarget, NoticeKind
 from everturn.domain.turns import Failure
 from everturn.store import Store
 from everturn.testing import FakeClock, Say
+from everturn.testing.acting import ME, WORKER, answer, append, ask, claim, complete, new_session, say, start
 from everturn.testing.harness import OWNER
 from everturn.testing.models import Wait
-from tests.acting import ME, WORKER, answer, append, ask, claim, complete, new_session, say, start
 from tests.delegating import delegating, hand_over, task
 from tests.delivering import arrive, claim_parts, due, lease_of, record, reply
 from tests.notifying import add_browser, grace, look_and_send, service_of

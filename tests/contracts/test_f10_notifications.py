@@ -24,7 +24,7 @@ from everturn.domain.notifications import (
 from everturn.domain.sessions import SessionPatch
 from everturn.store import Store
 from everturn.testing import FakeClock
-from tests.acting import ME, ask, new_job, new_session, start
+from everturn.testing.acting import ME, ask, new_job, new_session, start
 from tests.conftest import OpenAnother
 from tests.delivering import AGE_MAX_MS, receive
 from tests.notifying import add_browser, grace, long_turn, look_and_send, send_all, service_of

@@ -11,8 +11,8 @@ import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.store import Store
-from tests.acting import ME
-from tests.forks import Fork, fork_command
+from everturn.testing.acting import ME
+from everturn.testing.forks import Fork, fork_command
 from tests.notifying import add_browser, service_of
 from tests.push_service import PushService
 from tests.waiting import until

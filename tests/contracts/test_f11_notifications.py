@@ -13,8 +13,8 @@ from everturn.domain.errors import Invalid
 from everturn.domain.notifications import NewTarget
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME
 from everturn.testing.webhook_service import WebhookService
-from tests.acting import ME
 from tests.notifying import add_browser, grace, long_turn, look_and_send, service_of
 from tests.push_service import PushService
 

@@ -17,9 +17,9 @@ from everturn.domain.schedules import CronRule, RunsIn
 from everturn.schedules import ScheduleBook, ScheduleCommand
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import new_job
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.platform import FakePlatform
-from tests.acting import new_job
 from tests.serving import context_of
 
 pytestmark = pytest.mark.anyio

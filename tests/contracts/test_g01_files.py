@@ -15,9 +15,9 @@ from everturn.domain.store_values import Submission
 from everturn.store import Store, open_store
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.testing import RecordingProbe
+from everturn.testing.acting import ME, new_session
 from everturn.testing.blob_conformance import random_bytes
 from everturn.testing.web_server import run_web
-from tests.acting import ME, new_session
 from tests.blobs import content_of, place_of
 
 pytestmark = pytest.mark.anyio

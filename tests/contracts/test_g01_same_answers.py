@@ -19,10 +19,10 @@ import httpx2
 import pytest
 
 from everturn.store.secrets.key_ring import new_key
+from everturn.testing.forks import fork_command
 from everturn.testing.ports import free_port
 from everturn.testing.postgres_server import PostgresServer
 from tests.acceptance.command_line import environment
-from tests.forks import fork_command
 from tests.golden.make_folder import provider, wait_until_ready
 
 pytestmark = pytest.mark.timeout(600)  # two servers start and run turns, on a machine that may be busy

@@ -20,6 +20,7 @@ from everturn.domain.probe import Moment
 from everturn.store import Store, StoreSettings, open_store
 from everturn.store.blobs.object_packs import MARKER
 from everturn.testing import FakeClock, HoldingProbe
+from everturn.testing.acting import ME, new_session
 from everturn.testing.blob_conformance import (
     DAY_S,
     LARGE,
@@ -29,12 +30,11 @@ from everturn.testing.blob_conformance import (
     random_bytes,
     read_all,
 )
-from tests.acting import ME, new_session
+from everturn.testing.forks import Fork, fork_command
 from tests.blobs import damage_byte, packs_of, place_of
 from tests.conftest import OpenAnother
 from tests.contracts import blob_child
 from tests.contracts.test_e04_versions import turn_with
-from tests.forks import Fork, fork_command
 from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio

@@ -18,8 +18,8 @@ from everturn.domain.store_values import Claim
 from everturn.domain.turns import FinishReason, TurnState
 from everturn.store import Store
 from everturn.store.sessions import documents
+from everturn.testing.acting import ME, answered, append, complete, new_session, say, start, words
 from everturn.testing.web_server import run_web
-from tests.acting import ME, answered, append, complete, new_session, say, start, words
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 60

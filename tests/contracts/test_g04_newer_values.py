@@ -17,8 +17,7 @@ from everturn.engine.context import show
 from everturn.store import Store
 from everturn.store.sessions import documents
 from everturn.testing import FakeClock
-from everturn.testing.models import ScriptedModel
-from tests.acting import (
+from everturn.testing.acting import (
     ME,
     answer,
     answered,
@@ -31,6 +30,7 @@ from tests.acting import (
     transcript,
     wish,
 )
+from everturn.testing.models import ScriptedModel
 from tests.conftest import RunSql
 from tests.contracts.test_a03_idle import count_writes, writes_so_far
 from tests.contracts.test_g04_events import FAR, NEWER

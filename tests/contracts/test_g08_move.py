@@ -15,8 +15,8 @@ from everturn.domain.errors import EverturnError, Invalid, StoreBroken, StoreRef
 from everturn.move import move_store
 from everturn.store import Store, open_store
 from everturn.store.sessions.documents import export_document
+from everturn.testing.acting import ME, new_session
 from everturn.testing.postgres_server import PostgresServer
-from tests.acting import ME, new_session
 from tests.blobs import content_of
 from tests.moving import LARGE, counter, dump, large_file, make_folder
 

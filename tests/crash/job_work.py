@@ -18,10 +18,10 @@ from everturn.domain.tool import ToolCall
 from everturn.jobs import Jobs, JobServices, JobSettings
 from everturn.store import Store, open_store
 from everturn.testing import KillingProbe
+from everturn.testing.acting import ME
 from everturn.tools import Sandbox
 from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.background import JobRequest
-from tests.acting import ME
 
 SETTINGS = JobSettings(output_bytes_max=4096, look_every_s=0.02, idle_look_every_s=0.1)
 COMMAND = "echo ran >> ran; echo out"

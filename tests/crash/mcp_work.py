@@ -20,8 +20,8 @@ from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.store import Store, open_store
 from everturn.store.secrets.file import SecretsFile
 from everturn.testing import CallTool, KillingProbe, ScriptedModel, ScriptedModels
+from everturn.testing.acting import ME
 from everturn.tools import EverturnToolbox, McpServer, Profile, Profiles, Sandbox, ToolServices, built_in
-from tests.acting import ME
 
 SETTINGS = EngineSettings(makes_titles=False, poll_s=0.05, stop_grace_s=0.0)
 

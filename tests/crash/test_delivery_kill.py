@@ -11,10 +11,10 @@ import pytest
 
 from everturn.domain.probe import Moment, Probe
 from everturn.store import open_store
+from everturn.testing.forks import run_command
 from everturn.testing.harness import OWNER
 from tests.crash.delivery_work import MESSAGES, STORE, OutsidePlatform, Sent, serve
 from tests.crash.test_kill import DELIVERING, KILLED
-from tests.forks import run_command
 
 pytestmark = pytest.mark.anyio
 

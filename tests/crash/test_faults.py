@@ -16,8 +16,8 @@ from everturn.domain.errors import DiskFull, DiskReadOnly, EverturnError, StoreB
 from everturn.domain.store_values import Submission
 from everturn.domain.turns import FinishReason
 from everturn.store import Store, open_store
+from everturn.testing.acting import ME, answer, append, complete, new_session, positions, say, start, words
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
-from tests.acting import ME, answer, append, complete, new_session, positions, say, start, words
 from tests.blobs import content_of
 from tests.small_disk import small_disk
 

@@ -16,8 +16,8 @@ import pytest
 from everturn.domain.job_states import JobState
 from everturn.domain.probe import Moment, Probe
 from everturn.store import open_store
+from everturn.testing.acting import ME, new_session
 from everturn.tools import Sandbox
-from tests.acting import ME, new_session
 from tests.crash.job_work import jobs_of, workspace_of
 from tests.crash.test_kill import JOBS, KILLED
 from tests.waiting import until

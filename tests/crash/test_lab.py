@@ -9,7 +9,7 @@ import pytest
 from everturn.lab import Campaign, Plan, Trial, write_report
 from everturn.lab.campaign import Failed
 from everturn.lab.report import as_html, as_markdown
-from tests.forks import run_command
+from everturn.testing.forks import run_command
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,8 @@ from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
 from everturn.engine import Engine
 from everturn.store import Store, open_store
+from everturn.testing.acting import ME, new_session
 from everturn.tools import EverturnToolbox
-from tests.acting import ME, new_session
 from tests.crash.mcp_work import open_engine, open_toolbox, prepare
 from tests.crash.test_kill import KILLED
 from tests.mcp_service import McpService, serve_mcp, sign_in_there

@@ -15,9 +15,9 @@ from everturn.domain import events as ev
 from everturn.domain.probe import Moment
 from everturn.store import open_store
 from everturn.testing import KillingProbe
+from everturn.testing.acting import ME, append, new_session, start
+from everturn.testing.forks import open_command
 from everturn.testing.postgres_proxy import PostgresProxy
-from tests.acting import ME, append, new_session, start
-from tests.forks import open_command
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ import pytest
 
 from everturn.domain.errors import WrongState
 from everturn.store import open_store
+from everturn.testing.forks import fork_command
 from everturn.testing.ports import free_port
 from tests.acceptance.command_line import environment
-from tests.forks import fork_command
 from tests.golden.make_folder import PASSWORD, provider, wait_until_ready
 
 FOLDERS = sorted(Path(__file__).parent.glob("folders/*.tar.gz"))

@@ -12,8 +12,8 @@ from everturn.domain.store_values import Submission
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe
+from everturn.testing.acting import ME, WORKER, claim, new_session, say
 from everturn.testing.harness import OWNER, crashing_harness, open_harness, quiet_settings
-from tests.acting import ME, WORKER, claim, new_session, say
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio

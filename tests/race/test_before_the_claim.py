@@ -19,8 +19,8 @@ from everturn.domain.store_values import ImportedSession, Request, RetriedTurn
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe
+from everturn.testing.acting import ME, answered, interrupted, new_session, say, words
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings
-from tests.acting import ME, answered, interrupted, new_session, say, words
 
 pytestmark = pytest.mark.anyio
 KEY = Request(key="k")

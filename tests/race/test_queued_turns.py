@@ -6,7 +6,7 @@ from everturn.domain.errors import Busy, WrongState
 from everturn.domain.store_values import ImportedSession, Request, RetriedTurn
 from everturn.domain.turns import TurnState
 from everturn.store import Store
-from tests.acting import ME, answered, claim, new_session, say, words
+from everturn.testing.acting import ME, answered, claim, new_session, say, words
 
 pytestmark = pytest.mark.anyio
 

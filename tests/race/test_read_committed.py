@@ -15,7 +15,7 @@ from everturn.domain.store_values import Submission
 from everturn.store import Store
 from everturn.store.turns.workers import release
 from everturn.testing import FakeClock, HoldingProbe
-from tests.acting import (
+from everturn.testing.acting import (
     ME,
     answer,
     append,

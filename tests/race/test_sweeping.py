@@ -6,7 +6,7 @@ import pytest
 from everturn.domain.probe import Moment
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe
-from tests.acting import ME
+from everturn.testing.acting import ME
 from tests.blobs import content_of, packs_of
 from tests.conftest import OpenAnother
 

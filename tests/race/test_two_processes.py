@@ -12,7 +12,7 @@ import pytest
 
 from everturn.domain import events as ev
 from everturn.store import open_store
-from tests.acting import ME, answer, append, complete, new_session, positions, say
+from everturn.testing.acting import ME, answer, append, complete, new_session, positions, say
 
 pytestmark = pytest.mark.anyio
 ROUNDS = 30

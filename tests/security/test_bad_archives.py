@@ -16,9 +16,9 @@ from everturn.domain.media import describe_file
 from everturn.domain.trees import Entry, Kind, Tree, encode_tree, hash_bytes
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME, new_session
 from everturn.testing.blob_conformance import collect_all
 from everturn.workspace import SessionArchive, import_archive, open_archive, session_import
-from tests.acting import ME, new_session
 from tests.blobs import packs_of
 from tests.contracts.test_e04_versions import turn_with
 

@@ -21,11 +21,11 @@ from everturn.gateway.pairing import ALPHABET, TRIES_MAX, TRIES_PER_SENDER_MAX, 
 from everturn.gateway.platforms import find_platform
 from everturn.store import Store
 from everturn.testing import FakeClock, Say
+from everturn.testing.acting import ME, new_session, say
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.platform import FakePlatform
 from everturn.testing.waiting import within
 from everturn.web.logs import JsonLines
-from tests.acting import ME, new_session, say
 from tests.gateways import ACCOUNT, Platforms, running_gateway, talking
 from tests.waiting import until
 

@@ -15,8 +15,8 @@ from everturn.domain.turns import Turn
 from everturn.store import Store, StoreSettings, open_store
 from everturn.store.turns.workers import release
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME, answer, append, claim, complete
 from everturn.testing.postgres_server import PostgresServer
-from tests.acting import ME, answer, append, claim, complete
 from tests.delivering import ACCOUNT, accept, claim_parts, due, receive, record
 
 CHATS = ("1", "2")

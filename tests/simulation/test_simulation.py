@@ -39,8 +39,8 @@ from everturn.domain.turns import TurnKind
 from everturn.store import Store, open_store
 from everturn.store.scripts.script import Script, Tx, q
 from everturn.testing import FakeClock
+from everturn.testing.acting import CRASHED, ME, answer, ask, transcript, words
 from everturn.testing.postgres_server import PostgresServer
-from tests.acting import CRASHED, ME, answer, ask, transcript, words
 from tests.simulation.model import Said, SessionModel, TurnModel
 
 T = TypeVar("T")

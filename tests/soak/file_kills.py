@@ -25,10 +25,10 @@ from everturn.domain.trees import hash_bytes
 from everturn.lab.service.people import Lost, Server
 from everturn.lab.service.soak import server_environment
 from everturn.lab.service.talker import Talker
+from everturn.testing.forks import Output, Process, open_command
 from everturn.testing.hurried_server import COLLECTED
 from everturn.testing.ports import free_port
 from everturn.testing.wires import served
-from tests.forks import Output, Process, open_command
 
 Files = dict[str, str]
 NAMES = ("a.txt", "b.txt", "src/a.py", "src/deep/b.py", "long.txt")

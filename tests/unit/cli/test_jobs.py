@@ -15,7 +15,7 @@ from everturn.domain.errors import NotFound
 from everturn.domain.job_states import JobState, WhenEnded
 from everturn.domain.jobs import JobEnding
 from everturn.store import Store
-from tests.acting import new_job, new_session
+from everturn.testing.acting import new_job, new_session
 
 
 def call(home: Path, *arguments: str) -> str:

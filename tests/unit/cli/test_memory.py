@@ -14,7 +14,7 @@ from everturn.domain.fold import fold
 from everturn.domain.store_values import Submission
 from everturn.store import open_store
 from everturn.store.turns.workers import WorkerLock
-from tests import acting
+from everturn.testing import acting
 
 UNKNOWN = "not_00000000000000000000000000"
 

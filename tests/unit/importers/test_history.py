@@ -21,9 +21,9 @@ from everturn.importers import Imported, ImportOutcome, import_history, open_his
 from everturn.importers.values import Conversation
 from everturn.store import Store
 from everturn.testing import Say, ScriptedModel
+from everturn.testing.acting import ME
 from everturn.testing.harness import open_harness
 from tests import foreign_exports as ex
-from tests.acting import ME
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -27,10 +27,10 @@ from everturn.memory.notes import turn_source
 from everturn.store import Store
 from everturn.store.files.disk import Disk
 from everturn.testing import CallTool, FakeClock, HoldingProbe, ScriptedModel, ScriptedModels, acting
+from everturn.testing.acting import ME
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.models import Answer
 from everturn.testing.tools import FakeToolbox
-from tests.acting import ME
 
 pytestmark = pytest.mark.anyio
 OpenAnother = Callable[..., Awaitable[Store]]

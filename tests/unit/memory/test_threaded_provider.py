@@ -20,9 +20,9 @@ from everturn.memory.provider_monitor import ProviderFailed, ProviderMonitor
 from everturn.memory.threaded_provider import ThreadedProvider
 from everturn.store import Store
 from everturn.testing import FakeClock, ScriptedModel, acting, within
+from everturn.testing.acting import ME
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.memory import RecordingProvider
-from tests.acting import ME
 
 pytestmark = pytest.mark.anyio
 

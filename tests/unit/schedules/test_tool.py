@@ -16,8 +16,8 @@ from everturn.domain.tool import Ruling, ToolResult, Verdict
 from everturn.schedules import ScheduleBook, SchedulesTool
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME
 from everturn.tools import EverturnToolbox, Sandbox, ToolServices
-from tests.acting import ME
 from tests.scheduling import at, settle
 from tests.unit.tools.kit import Kit, profiles_of
 

@@ -10,7 +10,7 @@ from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim
 from everturn.store import Store
 from everturn.testing import FakeClock, HoldingProbe
-from tests.acting import ME, append, ask, claim, new_session, start, wish
+from everturn.testing.acting import ME, append, ask, claim, new_session, start, wish
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import JournalCorrupt
 from everturn.store import Store
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     answered,

@@ -15,7 +15,7 @@ from everturn.store import Store, open_store
 from everturn.store.blobs.packs import FolderPacks, PackGone
 from everturn.store.files.disk import Disk
 from everturn.testing import FakeClock, HoldingProbe
-from tests.acting import ME, new_session, start
+from everturn.testing.acting import ME, new_session, start
 from tests.blobs import content_of, packs_of
 from tests.conftest import OpenAnother
 

@@ -10,7 +10,7 @@ from everturn.domain.store_values import Request, SearchOrder
 from everturn.store import Store
 from everturn.store.sessions import sessions as listed
 from everturn.testing import FakeClock
-from tests.acting import ME, answered, new_session, say
+from everturn.testing.acting import ME, answered, new_session, say
 
 pytestmark = pytest.mark.anyio
 

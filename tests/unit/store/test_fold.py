@@ -14,7 +14,7 @@ from everturn.store import Store
 from everturn.store.journal.journal import Journal
 from everturn.store.scripts.script import Database, Script
 from everturn.store.turns.turns import Turns
-from tests.acting import CRASHED, ME, append, late, new_session, start, words
+from everturn.testing.acting import CRASHED, ME, append, late, new_session, start, words
 
 pytestmark = pytest.mark.anyio
 T = TypeVar("T")

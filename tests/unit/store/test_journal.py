@@ -8,7 +8,7 @@ import pytest
 from everturn.domain import events as ev
 from everturn.domain.errors import Fenced, Gone, NotFound, WrongState
 from everturn.store import Store
-from tests.acting import ME, WORKER, answer, append, claim, complete, new_session, positions, start
+from everturn.testing.acting import ME, WORKER, answer, append, claim, complete, new_session, positions, start
 from tests.conftest import OpenAnother
 from tests.waiting import reader_waits
 

@@ -15,7 +15,7 @@ from everturn.domain.turns import FinishReason, Recovery, TurnState
 from everturn.store import Store
 from everturn.store.turns.workers import release
 from everturn.testing import FakeClock
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     all_words,

@@ -14,7 +14,7 @@ from everturn.domain import events as ev
 from everturn.domain.probe import Moment, Probe
 from everturn.store import Store, StoreSettings, open_store
 from everturn.testing import HoldingProbe
-from tests.acting import ME, WORKER, append, claim, late, new_session, say, start
+from everturn.testing.acting import ME, WORKER, append, claim, late, new_session, say, start
 from tests.waiting import HeldUp
 
 pytestmark = pytest.mark.anyio

@@ -24,8 +24,8 @@ from everturn.domain.errors import (
 from everturn.store import open_store, sql
 from everturn.store.files.disk import Disk
 from everturn.store.sqlite import connection, writer
+from everturn.testing.acting import ME, answered, new_session, words
 from everturn.testing.faulty_disk import FaultyDisk, Platter
-from tests.acting import ME, answered, new_session, words
 
 pytestmark = pytest.mark.anyio
 

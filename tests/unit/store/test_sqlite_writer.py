@@ -31,7 +31,7 @@ from everturn.store.scripts.script import Query, Script, Tx
 from everturn.store.sqlite import SqliteDatabase, database
 from everturn.store.sqlite.write_queue import URGENT_WORK_MIN_S
 from everturn.testing import FakeClock, HoldingProbe
-from tests.acting import ME, append, new_session, positions, say, start
+from everturn.testing.acting import ME, append, new_session, positions, say, start
 from tests.conftest import OpenAnother
 from tests.waiting import until
 

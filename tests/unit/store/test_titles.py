@@ -12,7 +12,7 @@ from everturn.domain.store_values import ImportedSession, Request
 from everturn.store import Store
 from everturn.store.sessions import sessions
 from everturn.testing import FakeClock
-from tests.acting import ME, answered, new_session
+from everturn.testing.acting import ME, answered, new_session
 
 pytestmark = pytest.mark.anyio
 

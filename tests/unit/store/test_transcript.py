@@ -24,7 +24,7 @@ from everturn.domain.store_values import ImportedSession, Request, RetriedTurn, 
 from everturn.domain.turns import TurnKind
 from everturn.store import Store
 from everturn.store.scripts.script import Script, Tx, q
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     answer,

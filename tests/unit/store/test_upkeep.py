@@ -15,7 +15,7 @@ from everturn.lab.crash.checks import After
 from everturn.store import Store, open_store, sql
 from everturn.store.sqlite.connection import open_connection
 from everturn.testing import FakeClock, HoldingProbe
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     answer,

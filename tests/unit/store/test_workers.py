@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everturn.store import Store, open_store
-from tests.acting import ME, answer, append, claim, complete, new_session, start
+from everturn.testing.acting import ME, answer, append, claim, complete, new_session, start
 
 pytestmark = pytest.mark.anyio
 

@@ -12,11 +12,11 @@ from everturn.domain.sessions import NewSession
 from everturn.domain.turns import Failure
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME, answer, append, claim, complete, new_session, start
 from everturn.testing.models import Wait
 from everturn.testing.web_server import run_web
 from everturn.tools import EverturnToolbox, ToolServices, built_in
 from everturn.tools.profiles import Profile, Profiles
-from tests.acting import ME, answer, append, claim, complete, new_session, start
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,10 @@ import pytest
 from everturn.domain.sessions import SessionFilter
 from everturn.store import Store
 from everturn.testing import FakeClock
+from everturn.testing.acting import ME
 from everturn.testing.web_server import run_web
 from tests import foreign_exports as ex
 from tests.acceptance.command_line import command
-from tests.acting import ME
 
 pytestmark = pytest.mark.anyio
 

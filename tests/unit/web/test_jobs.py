@@ -17,9 +17,9 @@ from everturn.domain.runtime import Runtime
 from everturn.domain.store_values import FileKind
 from everturn.jobs import Jobs, JobServices, JobSettings
 from everturn.store import Store
+from everturn.testing.acting import ME, new_job, new_session
 from everturn.testing.web_server import Running, run_web
 from everturn.tools import Sandbox
-from tests.acting import ME, new_job, new_session
 
 pytestmark = pytest.mark.anyio
 

@@ -16,8 +16,7 @@ from everturn.domain.jobs import JobEnding
 from everturn.domain.schedules import Schedule
 from everturn.store import Store
 from everturn.testing import FakeClock
-from everturn.testing.web_server import run_web
-from tests.acting import (
+from everturn.testing.acting import (
     CRASHED,
     ME,
     answer,
@@ -30,6 +29,7 @@ from tests.acting import (
     start,
     wish,
 )
+from everturn.testing.web_server import run_web
 from tests.delivering import arrive, claim_parts, due, lease_of, record, reply
 from tests.scheduling import DAY_MS, at, make, settle
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from everturn.store import Store
+from everturn.testing.acting import new_session
 from everturn.testing.web_server import Running, run_web
-from tests.acting import new_session
 
 pytestmark = pytest.mark.anyio
 CRON = {"kind": "cron", "expression": "0 8 * * 1-5"}
