@@ -213,7 +213,8 @@ class Shim:
         sys.path += self._spec["import_paths"]
         from everturn.jobs.watch import Watch
 
-        return Watch(self._folder, self._spec, self._first)
+        scope = _own_limited_group() if self._spec["scope_memory"] and self._first else ""
+        return Watch(self._folder, self._spec, self._first, scope)
 
     def _set_limits(self) -> None:
         """Set the limits on the first process of the sandbox, before the command starts."""
@@ -221,7 +222,7 @@ class Shim:
             return  # bubblewrap could not build the sandbox; its output says why
         pid = self._first[0]
         if self._spec["scope_memory"]:
-            own_limited_group()
+            _own_limited_group()
             _prefer_to_kill(pid)
         try:
             for path, _, _ in self._spec["groups"]:
@@ -327,7 +328,7 @@ def _first_process(info: int, child: int) -> tuple[int, int] | None:
         return None  # it has ended already
 
 
-def own_limited_group() -> str:
+def _own_limited_group() -> str:
     """The control group of the scope that systemd made for this process. Raises OSError if it does not limit
     memory: a command never runs without its limits."""
     with open("/proc/self/cgroup", encoding="utf-8") as file:

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from everturn.jobs.shim import own_limited_group
 from everturn.tools.disk_sync import DiskSync
 from everturn.tools.limits import ProcessLimits, disk_of, known_usage, processes_in, usage_of
 from everturn.tools.policy.guarded import ProjectGuard
@@ -23,8 +22,10 @@ _GUARD = "guard"
 class Watch:
     """The limits of one command, checked by the shim, which is its parent."""
 
-    # ``Any``: as in the shim, which read it.
-    def __init__(self, folder: str, spec: Mapping[str, Any], first: tuple[int, int] | None) -> None:
+    # ``Any``: as in the shim, which read it. ``scope``: the control group of its systemd scope.
+    def __init__(
+        self, folder: str, spec: Mapping[str, Any], first: tuple[int, int] | None, scope: str
+    ) -> None:
         self._first = first[0] if first else 0
         self._workspace = Path(spec["workspace"])
         self._mark = spec["mark"]
@@ -32,8 +33,7 @@ class Watch:
         self._disk = disk_of(self._workspace)  # when it started
         self._group = _group_of(spec["groups"])
         # Not removed by us: it is systemd's, and this process is in it.
-        scope = [(own_limited_group(), True, True)] if spec["scope_memory"] and first else None
-        self._memory_group = _group_of(scope) if scope else self._group
+        self._memory_group = _group_of([(scope, True, True)]) if scope else self._group
         self._guard = read_guard(Path(folder))
 
     def pause_s(self) -> float:
