@@ -80,7 +80,7 @@ async def test_f04_a_call_is_shown_whole_and_allowed_by_a_button(store: Store) -
     platform = Chat(features=RICH)
     async with asking(store, platform, CALL, Say("it is paid")) as (_, pay):
         shown = await arrival(platform, "bob")
-        assert '"amount": 5' in shown
+        assert "to: bob\namount: 5" in shown
         assert platform.labels() == ["Allow once", "Deny"]
         platform.press_label("p1", "Allow once")
         await arrival(platform, "it is paid")
@@ -132,7 +132,7 @@ async def test_f04_a_call_that_does_not_fit_comes_as_a_file(store: Store) -> Non
         await until("the question arrives", lambda: platform.arrived and platform.labels())
         assert platform.labels() == ["Allow once", "Deny"]
         ((name, content),) = platform.file_bytes
-        assert name == "pay.json"
+        assert name == "pay.txt"
         assert b"x" * 500 in content
         platform.press_label("p1", "Allow once")
         await arrival(platform, "it is paid")
@@ -265,7 +265,10 @@ async def results(act: Callable[[Store], Awaitable[bool]], *stores: Store) -> li
 def test_f04_a_call_hides_nothing() -> None:
     arguments = '{"command": "rm \u202e fdp.exe", "text": "```\\n\\u200b"}'
     shown = call_text(Ask("ask_x", "ses_x", "trn_x", AskTopic.APPROVAL, 0, name="run", arguments=arguments))
-    assert shown.startswith("run {")
-    assert "\\u202e" in shown
-    assert "\\u200b" in shown
-    assert "\u202e" not in shown
+    assert shown.splitlines() == ["run", "command: rm \\u202e fdp.exe", "text:", "    ```", "    \\u200b"]
+
+
+def test_f04_a_line_of_an_argument_cannot_pass_for_another_argument() -> None:
+    arguments = '{"path\\nmode": "a\\npath: b", "mode": 7}'
+    shown = call_text(Ask("ask_x", "ses_x", "trn_x", AskTopic.APPROVAL, 0, name="write", arguments=arguments))
+    assert shown.splitlines() == ["write", "path mode:", "    a", "    path: b", "mode: 7"]

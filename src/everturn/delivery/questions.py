@@ -106,10 +106,10 @@ class Questions:
         with tempfile.TemporaryDirectory(prefix="everturn-call-") as folder:
             path = Path(folder, "call")
             await anyio.Path(path).write_text(call, encoding="utf-8")
-            name = f"{due.ask.name or 'call'}.json"
+            name = f"{due.ask.name or 'call'}.txt"
             session_id = due.ask.session_id
             stored = await files.put(
-                due.chat.owner, name, "application/json", path, kind=FileKind.UPLOAD, session_id=session_id
+                due.chat.owner, name, "text/plain", path, kind=FileKind.UPLOAD, session_id=session_id
             )
         return stored.id
 
@@ -127,17 +127,28 @@ def call_text(ask: Ask) -> str:
     if not ask.name or ask.topic in (AskTopic.QUESTION, AskTopic.SIGN_IN):
         return ""
     try:
-        arguments = json.dumps(json.loads(ask.arguments or "{}"), indent=2, ensure_ascii=False)
+        arguments = json.loads(ask.arguments or "{}")
     except ValueError:
         arguments = ask.arguments
-    return ask.name + " " + "".join(map(_visible, arguments))
+    if not isinstance(arguments, dict):
+        return f"{ask.name}\n{_indent(ask.arguments)}"
+    return "\n".join([ask.name, *(_field(name, value) for name, value in arguments.items())])
 
 
-def _visible(char: str) -> str:
+def _field(name: str, value: object) -> str:
+    """Its further lines are indented, so that none of them can pass for another argument."""
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+    shown = _visible(name.replace("\n", " "))
+    return f"{shown}:\n{_indent(text)}" if "\n" in text else f"{shown}: {_visible(text)}"
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"    {_visible(line)}" for line in text.split("\n"))
+
+
+def _visible(text: str) -> str:
     """A right-to-left mark or a control character could make a call look like another one."""
-    if char == "\n" or char.isprintable():
-        return char
-    return json.dumps(char)[1:-1]
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def _fence(text: str) -> str:
