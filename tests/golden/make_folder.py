@@ -5,7 +5,8 @@
 ``PROGRAM`` is the ``everturn`` of the version whose data are wanted. The folder holds something of everything that
 is stored: turns that completed, were cancelled, wait for an approval or wait their turn; versions of an answer, undone
 and branched turns, a summary, attachments, tags, tokens, settings, stored approvals, notes, sessions that are being
-deleted (one of them was archived before), and the session of a request to ``/v1`` that was under way.
+deleted (one of them was archived before), and the session of a request to ``/v1`` that was under way. What only newer
+versions have is made if the version's API has it: a job, a schedule, a budget, a delegate.
 """
 
 from __future__ import annotations
@@ -166,6 +167,23 @@ def _fill(server: _Server) -> None:
     server.call("DELETE", f"/api/sessions/{old}")
 
 
+def _fill_newer(server: _Server) -> None:
+    """What came with the schemas 9 to 12."""
+    paths = server.call("GET", "/openapi.json")["paths"]
+    if "/api/jobs" in paths:
+        jobs = server.session(title="Jobs")
+        # Without a sandbox the command asks first.
+        server.turn(jobs, "start a job", "completed", "waiting")
+    if "/api/schedules" in paths:
+        rule = {"kind": "cron", "expression": "0 8 1 1 *"}
+        server.call("POST", "/api/schedules", {"name": "Yearly", "text": "Look back.", "rule": rule})
+    if "/api/budgets" in paths:
+        server.call("PUT", "/api/budgets", {"scope": "month", "unit": "tokens", "amount": 900_000_000})
+    if "/api/delegates/{delegate}" in paths:
+        delegates = server.session(title="Delegates")
+        server.turn(delegates, "delegate", "completed", "waiting", "failed")
+
+
 @contextlib.contextmanager
 def _one_answer(client: httpx2.Client) -> Iterator[None]:
     """A request to ``/v1`` without a session, whose answer does not come as long as this is open."""
@@ -209,7 +227,9 @@ def make(program: str, target: Path) -> None:
         try:
             with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
                 wait_until_ready(client)
-                _fill(_Server(client))
+                filled = _Server(client)
+                _fill(filled)
+                _fill_newer(filled)
                 with _one_answer(client):
                     server.send_signal(signal.SIGKILL)
         finally:

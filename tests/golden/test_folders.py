@@ -14,12 +14,18 @@ import pytest
 
 from everturn.domain.errors import WrongState
 from everturn.store import open_store
+from everturn.store.sqlite.connection import SCHEMA
 from everturn.testing.forks import fork_command
 from everturn.testing.ports import free_port
 from tests.acceptance.command_line import environment
 from tests.golden.make_folder import PASSWORD, provider, wait_until_ready
 
 FOLDERS = sorted(Path(__file__).parent.glob("folders/*.tar.gz"))
+
+
+def test_there_is_a_folder_of_every_earlier_schema() -> None:
+    """After a migration: make one with ``tests.golden.make_folder`` and the version before it."""
+    assert {path.name for path in FOLDERS} == {f"schema-{number}.tar.gz" for number in range(1, SCHEMA)}
 
 
 @pytest.fixture(params=FOLDERS, ids=lambda path: path.name.split(".")[0])
@@ -54,11 +60,19 @@ def test_an_old_folder_shows_everything_that_was_in_it(old: httpx2.Client) -> No
     assert "write a file" in _texts(old, sessions["Tools"])
     made = old.get(f"/api/sessions/{sessions['Tools']['id']}/files/content?path=made.txt")
     assert made.text.startswith("made by")
-    assert {found["title"] for found in _get(old, "/api/sessions?q=lain")["items"]} == {"Plain talk"}
+    found = {found["title"] for found in _get(old, "/api/sessions?q=lain")["items"]}
+    assert found - {"Plain talk (2)"} == {"Plain talk"}  # the branch has a number since schema 6
     assert [found["title"] for found in _get(old, "/api/sessions?q=kept")["items"]] == ["Plain talk"]
     assert _get(old, "/api/search?q=que")["items"]
     assert _get(old, "/api/settings")["model"] == "openai:old-model"
     assert [token["label"] for token in _get(old, "/api/tokens")["items"]] == ["phone"]
+    if "Jobs" in sessions:
+        (job,) = _get(old, f"/api/jobs?session={sessions['Jobs']['id']}")["items"]
+        assert job["command"] == "echo built"
+    if "Delegates" in sessions:
+        assert _get(old, "/api/schedules")["items"][0]["name"] == "Yearly"
+        assert _get(old, "/api/budgets")["items"][0]["amount"] == 900_000_000
+        assert "delegate" in str(_get(old, f"/api/sessions/{sessions['Delegates']['id']}/messages"))
 
 
 def test_an_old_approval_is_answered_and_the_waiting_turn_runs(old: httpx2.Client) -> None:
