@@ -325,10 +325,17 @@ class Runner:
             ended = await self._run_loop(running)
         finally:
             self._forget(running)
-            with anyio.CancelScope(shield=True):
-                await self._services.toolbox.leave(running.id)
+            await self._leave(running)
         if ended is not None:
             await self._on_end(running.claim, ended)
+
+    async def _leave(self, running: RunningTurn) -> None:
+        """End what lived only while this worker ran the turn, however that came to its end."""
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._services.toolbox.leave(running.id)
+            except Exception:  # it must not end the turns of others
+                _log.exception("what turn %s left behind could not be ended", running.id)
 
     def _forget(self, running: RunningTurn) -> None:
         owner, session_id = running.claim.turn.owner, running.claim.turn.session_id
