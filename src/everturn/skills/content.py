@@ -34,6 +34,15 @@ class RawFile(msgspec.Struct, frozen=True):
     content: bytes
     is_executable: bool = False
 
+    @property
+    def text(self) -> str | None:
+        """None: it is no text."""
+        try:
+            text = self.content.decode()
+        except UnicodeDecodeError:
+            return None
+        return None if "\0" in text else text
+
 
 class SkillContent(msgspec.Struct, frozen=True):
     name: str

@@ -239,7 +239,7 @@ def _show_difference(before: dict[str, RawFile], after: dict[str, RawFile]) -> s
         if old is None or new is None:
             lines.append(f"{path}: {'new' if old is None else 'gone'}")
             continue
-        was, now = _text_of(old), _text_of(new)
+        was, now = old.text, new.text
         if was is None or now is None:
             lines.append(f"{path}: changed, not text")
             continue
@@ -249,20 +249,12 @@ def _show_difference(before: dict[str, RawFile], after: dict[str, RawFile]) -> s
 
 
 def _show_file(path: str, file: RawFile) -> str:
-    text = _text_of(file)
+    text = file.text
     head = f"-- {path}{' (can be run)' if file.is_executable else ''} --"
     if text is None:
         digest = hashlib.sha256(file.content).hexdigest()
         return f"{head}\n[not text: {len(file.content):,} bytes, SHA-256 {digest}]"
     return f"{head}\n{text}"
-
-
-def _text_of(file: RawFile) -> str | None:
-    try:
-        text = file.content.decode()
-    except UnicodeDecodeError:
-        return None
-    return None if "\0" in text else text
 
 
 def _digest(batch: Sequence[ProjectSkill]) -> str:

@@ -386,7 +386,7 @@ def _state(skill: Skill) -> SkillState:
 def _show_files(version: SkillVersion | None, files: Mapping[str, RawFile]) -> tuple[ShownFile, ...]:
     room, shown = _TEXTS_BYTES_MAX, []
     for one in version.files if version else ():
-        text = _text_of(files[one.path]) if one.size <= min(room, _TEXT_BYTES_MAX) else None
+        text = files[one.path].text if one.size <= min(room, _TEXT_BYTES_MAX) else None
         room -= one.size if text is not None else 0
         shown.append(ShownFile(one.path, one.size, one.sha256, one.is_executable, text))
     return tuple(shown)
@@ -402,21 +402,11 @@ def _changes(before: Mapping[str, RawFile], after: Mapping[str, RawFile]) -> tup
 
 def _change(path: str, old: RawFile | None, new: RawFile | None) -> FileChangeShown:
     what: Literal["added", "changed", "deleted"] = "changed" if old and new else "added" if new else "deleted"
-    was, now = _text_of(old), _text_of(new)
+    was, now = old.text if old else "", new.text if new else ""
     if was is None or now is None:
         return FileChangeShown(path, what)
     diff = diff_lines(was, now, _DIFF_CHARS_MAX)
     return FileChangeShown(path, what, diff.added, diff.removed, diff.text)
-
-
-def _text_of(file: RawFile | None) -> str | None:
-    if file is None:
-        return ""
-    try:
-        text = file.content.decode()
-    except UnicodeDecodeError:
-        return None
-    return None if "\0" in text else text
 
 
 def _decode(files: tuple[GivenFile, ...], kept: Mapping[str, RawFile]) -> dict[str, RawFile]:
