@@ -311,7 +311,7 @@ async def test_slash_commands_are_not_sent_to_the_model(data_dir: Path, wires: W
     async with server(environ, port), chatting(environ, port) as chat:
         for line in ("/", "/help", "/bogus thing"):
             await chat.type(line)
-        await chat.until("There is no command /bogus; nothing was sent.")
+        await chat.until("There is no command, skill or prompt /bogus; nothing was sent.")
         assert chat.text.count("start a new session") >= 2
         assert wires.requests == []
         await chat.type("//etc/hosts")
@@ -463,3 +463,37 @@ async def test_flags_give_the_session_its_parameters(data_dir: Path, wires: Wire
     async with server(environ, port), program(environ, "chat", *flags[:2], "--effort", "high") as chat:
         await chat.type("Hi")
         await chat.until("Not sent: Hi")
+
+
+async def test_prompts_and_skills_are_named_with_a_slash(data_dir: Path, wires: WireServer) -> None:
+    wires.play(*[WireAnswer(openai_answer(["Seen."])) for _ in range(4)])
+    prompts = data_dir / "prompts"
+    prompts.mkdir(parents=True)
+    (prompts / "weekly.md").write_text("Report on {{team}} to {{reader=all}}.")
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    async with server(environ, port), terminal(environ, port) as chat:
+        await chat.until("> ")
+        chat.type("/help")
+        await chat.until("/weekly team=")
+        chat.type("/weekly")
+        await chat.until("needs team")
+        await chat.until("> ")
+        chat.type("/weekly team=infra")
+        await wires.asked("Report on infra to all.")
+        await chat.until("Seen.")
+
+
+async def test_tab_completes_the_names_of_prompts(data_dir: Path, wires: WireServer) -> None:
+    pytest.importorskip("prompt_toolkit")
+    wires.play(*[WireAnswer(openai_answer(["Seen."])) for _ in range(2)])
+    prompts = data_dir / "prompts"
+    prompts.mkdir(parents=True)
+    (prompts / "weekly-report.md").write_text("Report on the week.")
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    async with server(environ, port), terminal(environ, port, "--model", "openai:test-model") as chat:
+        await chat.until(_EDITING)
+        chat.press("/weekly\t")
+        await chat.until("-report")
+        chat.press("\r")
+        await wires.asked("Report on the week.")
+        await chat.until("Seen.")

@@ -17,11 +17,13 @@ from everturn.cli.chat_session import ChatSession
 from everturn.cli.client import Client, ServerRefused
 from everturn.cli.common import printable
 from everturn.cli.line_editor import files_like
+from everturn.cli.slash import SlashName, expand_slash, slash_names
 from everturn.domain.asks import Ask
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.json_types import Json
 
 _LISTED = 20
+_ABOUT_CHARS_MAX = 60
 _PIECE_BYTES = 1 << 16
 _CONFLICT = "files_conflict"
 _FILES_PROMPT = "  Your files: [k]eep · [r]estore earlier · [b]oth · [c]ancel "
@@ -63,10 +65,12 @@ class ChatCommands:
         if name == "/":
             name = "/help"
         command = self._commands.get(name)
+        if command is None and name[1:] in {one.name for one in await self._slash_names()}:
+            return await self.say(await expand_slash(self._client, self.session.session_id, line))
         if command is None:
-            self._print(f"There is no command {name[:40]}; nothing was sent.")
-            name, command = "/help", self._commands["/help"]
-        await command.run(rest.strip())
+            self._print(f"There is no command, skill or prompt {name[:40]}; nothing was sent.")
+            command = self._commands["/help"]
+        return await command.run(rest.strip())
 
     async def say(self, text: str) -> None:
         """Send a message with what is attached. What could not be sent stays attached."""
@@ -200,13 +204,19 @@ class ChatCommands:
         width = max(len(command.usage) for command in self._commands.values())
         for command in self._commands.values():
             self._print(f"  {command.usage:<{width}}  {command.help}")
+        for one in await self._slash_names():
+            words = (f"/{one.name}", *(f"{variable.name}=…" for variable in one.variables))
+            self._print(
+                f"  {' '.join(words):<{width}}  {one.kind}: {printable(one.description)[:_ABOUT_CHARS_MAX]}"
+            )
         self._print(_HELP)
 
     async def complete(self, line: str) -> tuple[Sequence[str], int]:
-        """Commands at the start of a line, then a model or a file of this computer; @ files of a session."""
+        """What a slash begins at the start of a line, then a model or a file of this computer; @ files of a
+        session."""
         name, space, rest = line.partition(" ")
         if line.startswith("/") and not space:
-            return [command for command in self._commands if command.startswith(line)], len(line)
+            return await self._slashed(line), len(line)
         try:
             if name == "/attach":
                 return files_like(rest), len(rest)
@@ -220,6 +230,17 @@ class ChatCommands:
         except EverturnError:
             return [], 0  # completion is an offer; sending the line says what is wrong
         return [], 0
+
+    async def _slashed(self, start: str) -> list[str]:
+        named = [f"/{one.name}" for one in await self._slash_names()]
+        return [name for name in (*self._commands, *named) if name.startswith(start)]
+
+    async def _slash_names(self) -> Sequence[SlashName]:
+        """The skills and prompts; none if the server cannot say."""
+        try:
+            return await slash_names(self._client, self.session.session_id)
+        except EverturnError:
+            return ()  # the commands work without them
 
     async def _model_names(self) -> list[str]:
         if self._models is None:
@@ -237,9 +258,9 @@ class ChatCommands:
 
 
 _HELP = """\
-Enter sends. With the extra "chat": Alt-Enter begins a new line, Tab completes commands, models and files, and
-@ names a file of the session. Ctrl-C during an answer stops it. To send a message that starts with a slash,
-type // or a space first."""
+Enter sends. With the extra "chat": Alt-Enter begins a new line, Tab completes commands, skills, prompts,
+models and files, and @ names a file of the session. Ctrl-C during an answer stops it. To send a
+message that starts with a slash, type // or a space first."""
 
 
 def _text_of(message: Json) -> str:
