@@ -18,8 +18,8 @@ from everturn.testing import CallTool, FakeTool, FakeToolbox, ScriptedModel, Scr
 from everturn.testing.clock import FakeClock
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness
 from everturn.testing.waiting import within
-from everturn.tools.delegate_tools import delegate_tools
-from everturn.tools.profiles import Profile, Profiles, built_in
+from everturn.tools.delegate_tools import OwnRights, delegate_tools
+from everturn.tools.profiles import Profile, Profiles, built_in, find_excess
 from everturn.workspace import FilesSettings, Recorder
 from tests.file_sessions import write
 
@@ -64,6 +64,19 @@ class Delegating:
         return [part for message in messages for part in message.parts if isinstance(part, Result)]
 
 
+def with_delegates(given: Sequence[Tool], delegates: Delegates, profiles: Profiles) -> list[Tool]:
+    """The tools, and those for delegates."""
+
+    async def rights_of(call: ToolCall) -> OwnRights:
+        return OwnRights(frozenset(tool.spec.name for tool in tools))
+
+    async def excess(call: ToolCall, wanted: str) -> str:
+        return find_excess(profiles.get(wanted), profiles.get(call.profile))
+
+    tools: list[Tool] = [*given, *delegate_tools(delegates, rights_of, excess)]
+    return tools
+
+
 @asynccontextmanager
 async def delegating(
     store: Store,
@@ -84,12 +97,8 @@ async def delegating(
     delegates = Delegates(store, clock, settings or DelegateSettings())
     given: list[Tool] = [FakeTool("write", write), *tools] if home is not None else list(tools)
 
-    async def known(call: ToolCall) -> frozenset[str]:
-        return frozenset(tool.spec.name for tool in toolbox_tools)
-
-    toolbox_tools = [*given, *delegate_tools(delegates, profiles, known)]
     toolbox = FakeToolbox(
-        *toolbox_tools,
+        *with_delegates(given, delegates, profiles),
         rules=more.pop("rules", None),
         workspaces=None if home is None else home / "workspaces",
     )

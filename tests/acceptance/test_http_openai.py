@@ -17,17 +17,16 @@ from everturn.domain.asks import AskTopic, DoubtAnswer, InstructionsAnswer, Limi
 from everturn.domain.events import QuestionAsked
 from everturn.domain.model_errors import RateLimited
 from everturn.domain.sessions import SessionFilter
-from everturn.domain.tool import Instructions, Tool, ToolCall, Verdict
+from everturn.domain.tool import Instructions, Verdict
 from everturn.engine import Delegates, DelegateSettings
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, FakeToolbox, ScriptedModel, ScriptedModels
 from everturn.testing.clock import FakeClock
 from everturn.testing.models import Answer, ModelFails, Pause, Say, ScriptStep, Wait
 from everturn.testing.web_server import PATIENCE_S, Running, run_web
-from everturn.tools.delegate_tools import delegate_tools
 from everturn.tools.profiles import built_in
 from everturn.web.openai.completions import answer_to
-from tests.delegating import CHILD, hand_over, task
+from tests.delegating import CHILD, hand_over, task, with_delegates
 
 pytestmark = pytest.mark.anyio
 
@@ -417,12 +416,8 @@ async def test_what_a_delegate_asks_is_denied_too_so_that_the_answer_does_not_wa
 ) -> None:
     clock = FakeClock()
     delegates = Delegates(store, clock, DelegateSettings())
-
-    async def known(call: ToolCall) -> frozenset[str]:
-        return frozenset(tool.spec.name for tool in tools)
-
     danger = FakeTool("danger")
-    tools: list[Tool] = [danger, *delegate_tools(delegates, built_in(), known)]
+    tools = with_delegates([danger], delegates, built_in())
     toolbox = FakeToolbox(*tools, rules={"danger": Verdict.ASK})
     models = ScriptedModels(
         ScriptedModel(hand_over(task("clean up")), "It was not allowed to.", clock=clock),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -617,7 +617,9 @@ async def test_a_chat_token_cannot_leave_the_preferred_profile(store: Store, tmp
     """Neither through /v1, with a named session or without one, nor with a document that names none."""
     used: list[str | None] = []
 
-    async def tools(owner: str, session_id: str, profile: str | None) -> list[Tool]:
+    async def tools(
+        owner: str, session_id: str, profile: str | None, only: Collection[str] | None = None
+    ) -> list[Tool]:
         used.append(profile)
         return []
 

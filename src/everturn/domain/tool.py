@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, Union
@@ -159,8 +159,11 @@ class Tool(Protocol):
 class Toolbox(Protocol):
     """The tools of a profile, and the policy over them."""
 
-    async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
-        """Sorted by name, so that the prefix sent to the model is stable."""
+    async def tools(
+        self, owner: str, session_id: str, profile: str | None, only: Collection[str] | None = None
+    ) -> Sequence[Tool]:
+        """Sorted by name, so that the prefix sent to the model is stable. ``only``: a delegate's tools; no
+        other is given, nor reached through one that calls others."""
         ...
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:

@@ -7,7 +7,7 @@ it and gets a ``BoundAgent``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -146,11 +146,10 @@ async def load_history(services: TurnServices, session: Session, turn: Turn) -> 
 
 async def tools_of(services: TurnServices, session: Session, turn: Turn) -> Sequence[Tool]:
     """The tools that a turn may use: those of its profile and, of a delegate's, only what it was given."""
-    tools = await services.toolbox.tools(session.owner, session.id, turn.profile or session.profile)
-    if not session.is_delegate:
-        return tools
-    rights = await services.store.delegates.rights(session.id)
-    return [tool for tool in tools if rights.tools is None or tool.spec.name in rights.tools]  # guard: e09
+    only: Collection[str] | None = None
+    if session.is_delegate:
+        only = (await services.store.delegates.rights(session.id)).tools  # guard: e09
+    return await services.toolbox.tools(session.owner, session.id, turn.profile or session.profile, only)
 
 
 async def instructions_of(services: TurnServices, session: Session) -> Instructions:

@@ -142,7 +142,7 @@ class TurnLoop:
         steps = ModelSteps(self._services, self._log, self._claim, agent, self._history, self.spending)
         if self._services.recorder is not None:
             await tell_saved(self._services.store, self._log, self._claim)
-        await add_named_skill(self._services, self._log, self._claim)
+        await add_named_skill(self._services, self._log, self._claim, agent.tools)
         tainted = is_tainted(self._history)
         calls = Calls(self._services, self._log, self._claim, agent, self._files, is_tainted=tainted)
         self._steps = steps

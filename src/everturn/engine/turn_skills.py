@@ -8,7 +8,7 @@ every later one, gives the model the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,23 +45,20 @@ async def with_skills(
     return tools, f"{system}\n\n{_LEAD}\n{listed}"
 
 
-async def add_named_skill(services: TurnServices, log: TurnLog, claim: Claim) -> None:
+async def add_named_skill(services: TurnServices, log: TurnLog, claim: Claim, tools: Collection[str]) -> None:
     """Add the skill that the turn's message names, e.g. ``/restic-care check the locks``. Nothing is added
-    if there is no such skill, if the model was called already, or if somebody else wrote the message."""
+    if there is no such skill, if the model was called already, if somebody else wrote the message, or if the
+    turn may not read skills: ``tools`` are the names of its tools."""
     turn, session = claim.turn, claim.session
     named = _NAMED.match(turn.text)
-    if services.skills is None or named is None or log.progress.step:
+    if services.skills is None or named is None or log.progress.step or SKILL_TOOL not in tools:
         return
     said = log.fold().messages
     if any(isinstance(part, UsedSkill) for message in said for part in message.parts):
         return
     if claim.message is not None and untrusted_source(claim.message) is not None:
         return
-    profile = turn.profile or session.profile
-    has_tool = SKILL_TOOL in [
-        tool.spec.name for tool in await services.toolbox.tools(session.owner, session.id, profile)
-    ]
-    offered = await _list_offered(services, session, profile) if has_tool else ()
+    offered = await _list_offered(services, session, turn.profile or session.profile)
     skill = next((one for one in offered if one.name == named[1]), None)
     if skill is None:
         return

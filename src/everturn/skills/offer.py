@@ -137,8 +137,11 @@ class TurnSkills:
         """See ``domain.skills.SkillFolders``. Folders that are not unpacked here yet are, if the call names
         them: the turn may have read the skill on another machine."""
         words = " ".join(str(value) for value in call.arguments.values())
+        names = self._names_of(call.profile)
         folders: list[Path] = []
         for _, version in await self._list_trusted(call.owner, call.workspace):
+            if names is not None and version.name not in names:
+                continue
             if len(version.files) > 1 and (
                 self._unpacked.has(version) or self._unpacked.name(version) in words
             ):

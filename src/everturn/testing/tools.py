@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Union
 
@@ -117,10 +117,12 @@ class FakeToolbox:
     def add(self, tool: Tool) -> None:
         self._tools = sorted([*self._tools, tool], key=lambda each: each.spec.name)
 
-    async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
+    async def tools(
+        self, owner: str, session_id: str, profile: str | None, only: Collection[str] | None = None
+    ) -> Sequence[Tool]:
         if self.trouble is not None:
             raise self.trouble
-        return self._tools
+        return [tool for tool in self._tools if only is None or tool.spec.name in only]
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         self.ruled.append(call)

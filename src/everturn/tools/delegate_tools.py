@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Annotated, Protocol
 
 import msgspec
@@ -12,8 +12,8 @@ from everturn.domain.delegates import NAME_CHARS_MAX, Delegate, DelegateTask, de
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import Emit, ToolCall, ToolResult, ToolWait
 from everturn.domain.working_copies import FilesChoice
+from everturn.tools.mcp.tool_search import CALL, FIND
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement, one_line
-from everturn.tools.profiles import Profiles, find_excess
 from everturn.tools.schema import Action, ToolFailed
 
 _TASKS_MAX = 1000
@@ -105,7 +105,19 @@ OnConflict = Annotated[
     "About files that were changed here meanwhile: restore takes the delegate's, keep leaves yours, both "
     "keeps yours beside it under another name. Left out: nothing is written if there are any",
 ]
-KnownTools = Callable[[ToolCall], Awaitable[frozenset[str]]]
+
+
+class OwnRights(msgspec.Struct, frozen=True):
+    """The names of the tools that a session has. ``found``: those that it finds and calls through another
+    (see ``mcp.tool_search``)."""
+
+    listed: frozenset[str]
+    found: frozenset[str] = frozenset()
+
+
+RightsOf = Callable[[ToolCall], Awaitable[OwnRights]]
+FindExcess = Callable[[ToolCall, str], Awaitable[str]]
+"""What a session with this profile could do that the one of the call cannot, in a few words."""
 
 
 class DelegateTool(Action):
@@ -118,42 +130,42 @@ class DelegateTool(Action):
     takes_key = True
     is_untrusted = False
 
-    def __init__(self, delegates: Delegates, profiles: Profiles, known_tools: KnownTools) -> None:
+    def __init__(self, delegates: Delegates, rights_of: RightsOf, find_excess: FindExcess) -> None:
         self._delegates = delegates
-        self._profiles = profiles
-        self._known_tools = known_tools
+        self._rights_of = rights_of
+        self._find_excess = find_excess
 
     def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         names = ", ".join(task.name or one_line(task.instructions)[:40] for task in arguments["tasks"])
         return Judgement(label=one_line(f"delegate {names}"))
 
     async def act(self, call: ToolCall, emit: Emit, tasks: Tasks, wait: Wait = True) -> ToolResult | ToolWait:
-        known = await self._known_tools(call)
-        wanted = [self._task(call, known, task) for task in tasks]
+        own = await self._rights_of(call)
+        wanted = [await self._task(call, own, task) for task in tasks]
         started = await self._delegates.start(call, wanted, is_waited=wait)
         if wait:
             return ToolWait(tuple(delegate.id for delegate in started))
         names = "\n".join(f"{delegate.id} ({delegate.name})" for delegate in started)
         return ToolResult(f"Started:\n{names}\nYou get a report when each of them ends.")
 
-    def _task(self, call: ToolCall, known: frozenset[str], task: Task) -> DelegateTask:
+    async def _task(self, call: ToolCall, own: OwnRights, task: Task) -> DelegateTask:
         """Raises ToolFailed where the delegate would have more rights than this session (E09)."""
-        unknown = sorted(set(task.tools or ()) - known)
+        unknown = sorted(set(task.tools or ()) - own.listed - own.found)
         if unknown:
-            have = ", ".join(sorted(known))
+            have = ", ".join(sorted(own.listed))
             raise ToolFailed(
                 f"You have no tool {unknown[0]!r} to hand on. Nothing was started. Yours: {have}."
             )
         if task.profile is not None:
-            excess = find_excess(self._profiles.get(task.profile), self._profiles.get(call.profile))
+            excess = await self._find_excess(call, task.profile)
             if excess:  # guard: e09
                 raise ToolFailed(
                     f"The profile {task.profile!r} allows more than this session: {excess}. Nothing was "
                     "started. Leave the profile out, or name one that allows less."
                 )
-        tools = task.tools
-        if tools is None and task.profile is not None:
-            tools = tuple(sorted(known))  # guard: e09
+        tools = None if task.tools is None else _named(task.tools, own)
+        if task.tools is None and task.profile is not None:
+            tools = _named(own.listed, own)  # guard: e09
         return DelegateTask(
             task.instructions,
             " ".join(task.name.split()),
@@ -237,9 +249,18 @@ class DelegateStop(Action):
         return ToolResult("It had ended." if is_over else "It is being stopped.")
 
 
-def delegate_tools(delegates: Delegates, profiles: Profiles, known_tools: KnownTools) -> tuple[Action, ...]:
+def _named(tools: Iterable[str], own: OwnRights) -> tuple[str, ...]:
+    """Their names. In the place of the tool that calls others stand those that it calls here: under another
+    profile it would call others."""
+    named = set(tools)
+    if CALL in named:
+        named |= own.found
+    return tuple(sorted(named - {CALL, FIND}))  # guard: e09
+
+
+def delegate_tools(delegates: Delegates, rights_of: RightsOf, find_excess: FindExcess) -> tuple[Action, ...]:
     return (
-        DelegateTool(delegates, profiles, known_tools),
+        DelegateTool(delegates, rights_of, find_excess),
         DelegateResultTool(delegates),
         DelegateApply(delegates),
         DelegateStop(delegates),

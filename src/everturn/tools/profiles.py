@@ -261,15 +261,16 @@ class Profiles(msgspec.Struct, frozen=True):
 
 def find_excess(wanted: Profile, own: Profile) -> str:
     """What one profile allows that another does not, in a few words; empty if it allows no more. Tools are
-    left aside: a delegate has those of both."""
+    left aside: a delegate has those of both. So are MCP servers and knowledge, which name profiles
+    themselves: see the toolbox."""
     if own.sandbox and not wanted.sandbox:
         return "it runs commands without the sandbox"
     if (wanted.network and not own.network) or not set(wanted.hosts) <= set(own.hosts):
         return "it reaches more of the network"
     if wanted.host_network and not own.host_network:
         return "it reaches this machine's own network"
-    if not set(wanted.mcp) <= set(own.mcp):
-        return f"it has the MCP server {sorted(set(wanted.mcp) - set(own.mcp))[0]}"
+    if own.skills is not None and (wanted.skills is None or not set(wanted.skills) <= set(own.skills)):
+        return "it has other skills"
     if not wanted.limits.is_within(own.limits):
         return "its commands may use more of the machine"
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from everturn.domain.skills import SkillFolders
 from everturn.domain.store import Files, Records, Search
 from everturn.domain.store_values import File
 from everturn.domain.tool import Instructions, Ruling, Tool, ToolCall, ToolSpec, Untrusted, Verdict
-from everturn.tools.delegate_tools import Delegates, delegate_tools
+from everturn.tools.delegate_tools import Delegates, OwnRights, delegate_tools
 from everturn.tools.document_tools import DocumentShelf, document_tools
 from everturn.tools.documents.converter import Converter
 from everturn.tools.documents.documents import Documents, show
@@ -37,7 +37,7 @@ from everturn.tools.policy.hosts import host_concern, host_key, is_listed
 from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.policy.policy import Policy
 from everturn.tools.policy.trust import Trust
-from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles
+from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles, find_excess
 from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.trial import SandboxState
@@ -156,15 +156,20 @@ class EverturnToolbox:
 
     # --- the contract ------------------------------------------------------------------------------
 
-    async def tools(self, owner: str, session_id: str, profile: str | None) -> Sequence[Tool]:
+    async def tools(
+        self, owner: str, session_id: str, profile: str | None, only: Collection[str] | None = None
+    ) -> Sequence[Tool]:
         found = self._profiles.get(profile)
         await self._check_sign_in(profile)
-        return self._with_mcp(found, await self.mcp.tools(owner, found, session_id))
+        own, trusted = self._split(found, await self.mcp.tools(owner, found, session_id))
+        if only is not None:
+            # Before those of servers are packed into one that calls them: it calls no others (E09).
+            own, trusted = _only(own, only), _only(trusted, only)  # guard: e09
+        return _listed(own, trusted)
 
     async def known_tools(self, owner: str, profile: str | None) -> Sequence[Tool]:
         """The tools of a profile as far as they are known: no MCP server is started to ask it for its own."""
-        found = self._profiles.get(profile)
-        return self._with_mcp(found, await self.mcp.known_tools(owner, found))
+        return _listed(*await self._known_tools(owner, profile))
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         try:
@@ -288,20 +293,37 @@ class EverturnToolbox:
         return document_tools(DocumentShelf(self._documents, converter, self.knowledge))
 
     def _delegate_tools(self, delegates: Delegates | None) -> tuple[Action, ...]:
-        return () if delegates is None else delegate_tools(delegates, self._profiles, self._names_for)
+        return () if delegates is None else delegate_tools(delegates, self._rights_of, self._find_excess)
 
-    async def _names_for(self, call: ToolCall) -> frozenset[str]:
-        return frozenset(tool.spec.name for tool in await self.known_tools(call.owner, call.profile))
+    async def _rights_of(self, call: ToolCall) -> OwnRights:
+        own, trusted = await self._known_tools(call.owner, call.profile)
+        found = frozenset(tool.spec.name for tool in trusted)
+        listed = frozenset(tool.spec.name for tool in _listed(own, trusted))
+        return OwnRights(listed, frozenset() if found <= listed else found)
 
-    def _with_mcp(self, profile: Profile, mcp: Sequence[ServerTool]) -> Sequence[Tool]:
-        """The profile's tools, sorted by name, with those of MCP servers that are trusted. If there are too
-        many to list, those of servers are found instead."""
+    async def _find_excess(self, call: ToolCall, wanted: str) -> str:
+        """What a session with this profile could do that the caller's cannot, in a few words."""
+        other, own = self._profiles.get(wanted), self._profiles.get(call.profile)
+        if excess := find_excess(other, own):
+            return excess
+        known = {server.name for server in await self.mcp.of_profile(own)}
+        servers = sorted({server.name for server in await self.mcp.of_profile(other)} - known)
+        if servers:
+            return f"it has the MCP server {servers[0]}"
+        if self.knowledge is None:
+            return ""
+        read = {one.id for one in await self.knowledge.used_by(call.owner, call.session_id, own.name)}
+        more = [one for one in await self.knowledge.used_by(call.owner, "", other.name) if one.id not in read]
+        return f"it searches {more[0].name}" if more else ""
+
+    async def _known_tools(self, owner: str, profile: str | None) -> tuple[Sequence[Tool], Sequence[Tool]]:
+        found = self._profiles.get(profile)
+        return self._split(found, await self.mcp.known_tools(owner, found))
+
+    def _split(self, profile: Profile, mcp: Sequence[ServerTool]) -> tuple[Sequence[Tool], Sequence[Tool]]:
+        """The profile's own tools, and those of its MCP servers that are trusted."""
         own = self._tools.of_profile(profile, is_gated=self._is_gated(profile))
-        trusted = [tool for tool in mcp if isinstance(tool, ResourceTool) or tool.is_trusted]
-        listed: Sequence[Tool] = trusted
-        if len(trusted) > TOOLS_MAX:
-            listed = (FindTools(trusted), CallTool(trusted))
-        return sorted([*own, *listed], key=lambda tool: tool.spec.name)
+        return own, [tool for tool in mcp if isinstance(tool, ResourceTool) or tool.is_trusted]
 
     async def _find(self, call: ToolCall) -> Tool | None:
         profile = self._profiles.get(call.profile)
@@ -380,3 +402,14 @@ class EverturnToolbox:
             is_tainted=call.is_tainted,
             limits=profile.limits,
         )
+
+
+def _only(tools: Sequence[Tool], names: Collection[str]) -> Sequence[Tool]:
+    return [tool for tool in tools if tool.spec.name in names]
+
+
+def _listed(own: Sequence[Tool], trusted: Sequence[Tool]) -> Sequence[Tool]:
+    """Sorted by name. If there are too many to list, those of MCP servers are found instead."""
+    if len(trusted) > TOOLS_MAX:
+        trusted = (FindTools(trusted), CallTool(trusted))
+    return sorted([*own, *trusted], key=lambda tool: tool.spec.name)
