@@ -34,7 +34,7 @@ def move(source: str, target: str) -> None:
 
         moved = run(move_store(source, target, report))
     carried = moved.carried
-    out.print("It was moved before; verified again." if moved.was_there else "Moved and verified.")
+    out.print("It was moved before; verified again." if moved.was_there else "MoveResult and verified.")
     out.print(
         f"{carried.rows:,} rows, {carried.blobs:,} files and versions ({carried.bytes / 1e6:.1f} MB), "
         f"{carried.pages:,} pages of notes.",

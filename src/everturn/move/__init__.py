@@ -3,6 +3,6 @@
 May import domain, store and memory. The command line calls ``move_store``.
 """
 
-from everturn.move.move import Moved, move_store
+from everturn.move.move import MoveResult, move_store
 
-__all__ = ["Moved", "move_store"]
+__all__ = ["MoveResult", "move_store"]

@@ -28,12 +28,12 @@ class Side(Protocol):
     async def put_notes(self, notes: Notes) -> list[str]: ...
 
 
-class Differs(Exception):
+class Mismatch(Exception):
     """The target is not what the source is."""
 
 
-class Carried(msgspec.Struct):
-    """What was carried and compared. ``not_carried``: in sentences."""
+class CopySummary(msgspec.Struct):
+    """What was copied and compared. ``not_carried``: what was left out, in sentences."""
 
     rows: int = 0
     blobs: int = 0
@@ -42,8 +42,8 @@ class Carried(msgspec.Struct):
     not_carried: list[str] = []
 
 
-class Copying:
-    """``change_of``: how the rows of a table differ on the target's side."""
+class Copier:
+    """Copies a source to a target. ``change_of``: how the rows of a table differ on the target's side."""
 
     def __init__(
         self,
@@ -67,7 +67,8 @@ class Copying:
         return not (await self._target.notes())[0]
 
     async def copy(self) -> None:
-        """The target must be empty. Bytes come after their rows, as nothing reads them before the end."""
+        """Fill the target, which must be empty. Rows come before the bytes that they name: nothing reads them
+        before the end."""
         for table in self._tables:
             done = 0
             async for rows in self._source.rows(table):
@@ -82,34 +83,34 @@ class Copying:
         notes, _ = await self._source.notes()
         await self._target.put_notes(notes)
 
-    async def compare(self) -> Carried:
-        """Read everything on both sides again. Raises Differs."""
-        carried = Carried()
+    async def compare(self) -> CopySummary:
+        """Read everything on both sides again. Raises Mismatch."""
+        carried = CopySummary()
         for table in self._tables:
             carried.rows += await self._compare_rows(table)
         await self._compare_bytes(carried)
         source, unread = await self._source.notes()
         target, _ = await self._target.notes()
-        if _settled(source) != _settled(target):
-            raise Differs("the notes")
+        if _comparable(source) != _comparable(target):
+            raise Mismatch("the notes")
         carried.pages = sum(not name.startswith(".") for pages in source.values() for name in pages)
         carried.not_carried += unread
         return carried
 
     async def _compare_rows(self, table: Table) -> int:
         change, done = self._changes[table.name], 0
-        theirs = _one_by_one(self._target.rows(table))
-        async for ours in _one_by_one(self._source.rows(table)):
+        theirs = _rows_of(self._target.rows(table))
+        async for ours in _rows_of(self._source.rows(table)):
             if await anext(theirs, None) != change(ours):
-                raise Differs(f"row {done + 1:,} of {table.name}")
+                raise Mismatch(f"row {done + 1:,} of {table.name}")
             done += 1
         if await anext(theirs, None) is not None:
-            raise Differs(f"row {done + 1:,} of {table.name}")
+            raise Mismatch(f"row {done + 1:,} of {table.name}")
         if done:
             self._report(f"Verified {table.name}: {done:,} rows")
         return done
 
-    async def _compare_bytes(self, carried: Carried) -> None:
+    async def _compare_bytes(self, carried: CopySummary) -> None:
         blobs = await self._blobs()
         elsewhere: dict[str, int] = {}
         damaged = 0
@@ -132,10 +133,11 @@ class Copying:
             )
 
     async def _packs(self, elsewhere: dict[str, int] | None = None) -> AsyncIterator[tuple[Row, Row]]:
-        """Id and path, on each side, of each pack whose bytes are carried."""
+        """Id and path, on each side, of each pack whose bytes are copied. ``elsewhere`` gets, by place,
+        how many bytes stay in object storage."""
         table = next(table for table in self._tables if table.name == "packs")
         number, place, path, size = map(table.columns.index, ("id", "place", "path", "size"))
-        packs = [row async for row in _one_by_one(self._source.rows(table))]
+        packs = [row async for row in _rows_of(self._source.rows(table))]
         for row in packs:
             if row[place].startswith(SCHEME):
                 if elsewhere is not None:
@@ -148,20 +150,20 @@ class Copying:
         table = next(table for table in self._tables if table.name == "blobs")
         sha256, size, pack, start = map(table.columns.index, ("sha256", "size", "pack", "start"))
         found: dict[str, list[Blob]] = {}
-        async for row in _one_by_one(self._source.rows(table)):
+        async for row in _rows_of(self._source.rows(table)):
             found.setdefault(row[pack], []).append((row[start], row[size], row[sha256]))
         return found
 
 
-async def carry(copying: Copying) -> tuple[Carried, bool]:
-    """Copy and verify, or only verify a target that an earlier move has filled: then the second is True.
+async def carry(copier: Copier) -> tuple[CopySummary, bool]:
+    """Copy and verify. A target that an earlier move has filled is only verified: the flag is then True.
     Raises StoreRefused for a target with other data, StoreBroken if something did not arrive."""
-    was_there = not await copying.is_empty()
+    was_there = not await copier.is_empty()
     if not was_there:
-        await copying.copy()
+        await copier.copy()
     try:
-        return await copying.compare(), was_there
-    except (Differs, StoreBroken) as error:
+        return await copier.compare(), was_there
+    except (Mismatch, StoreBroken) as error:
         if was_there:
             raise StoreRefused(
                 "The target has data of its own. It was not touched, and nothing was moved.",
@@ -173,14 +175,14 @@ async def carry(copying: Copying) -> tuple[Carried, bool]:
         ) from error
 
 
-async def _one_by_one(batches: AsyncIterator[list[Row]]) -> AsyncIterator[Row]:
+async def _rows_of(batches: AsyncIterator[list[Row]]) -> AsyncIterator[Row]:
     async for batch in batches:
         for row in batch:
             yield row
 
 
-def _settled(notes: Notes) -> dict[str, dict[str, object]]:
-    """Notes as they are compared: of a record, the order of its lines means nothing."""
+def _comparable(notes: Notes) -> dict[str, dict[str, object]]:
+    """Notes in a form that can be compared: the lines of a record may come in any order."""
     return {
         owner: {
             name: frozenset(content.split(b"\n")) if name.startswith(".") else content

@@ -19,7 +19,7 @@ import apsw
 import msgspec
 
 from everturn.domain.errors import Invalid, StoreRefused
-from everturn.move.copying import Carried, Copying, Report, carry
+from everturn.move.copying import Copier, CopySummary, Report, carry
 from everturn.move.postgres_side import PostgresSide, open_postgres_side
 from everturn.move.sqlite_side import DATABASE, SqliteSide
 from everturn.move.tables import tables_of, to_postgres, to_sqlite
@@ -30,20 +30,20 @@ from everturn.store.secrets.file import SecretsFile
 from everturn.store.sqlite.connection import explain_error
 
 _MOVING = ".moving"
-_PLACING = "placing"  # a file in it: from now on, what is in the target was put there by this move
+_PLACING = "placing"  # a file there: while it exists, what is in the target came from this move
 _PARTS = ("blobs", "memory")
 _SERVES = ("server.lock", "workers/*.lock")
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """``was_there``: an earlier move had filled the target; it was only verified."""
+class MoveResult(msgspec.Struct, frozen=True):
+    """``was_there``: an earlier move had filled the target, so it was only verified."""
 
-    carried: Carried
+    carried: CopySummary
     was_there: bool
 
 
-async def move_store(source: str, target: str, report: Report) -> Moved:
-    """``source`` and ``target``: one is a data folder, the other an address of PostgreSQL.
+async def move_store(source: str, target: str, report: Report) -> MoveResult:
+    """Move a store. Of ``source`` and ``target``, one is a data folder, the other an address of PostgreSQL.
 
     The source stays as it is. Raises Invalid, StoreRefused for a target with other data and while a server
     runs, StoreBroken if something did not arrive.
@@ -54,16 +54,14 @@ async def move_store(source: str, target: str, report: Report) -> Moved:
             hint="Between two of the same kind, use 'everturn backup' and 'everturn restore'.",
         )
     if is_postgres(target):
-        moved = await _to_postgres(Path(source), target, report)
-    else:
-        moved = await _to_folder(source, Path(target), report)
-    return moved
+        return await _to_postgres(Path(source), target, report)
+    return await _to_folder(source, Path(target), report)
 
 
-async def _to_postgres(folder: Path, address: str, report: Report) -> Moved:
+async def _to_postgres(folder: Path, address: str, report: Report) -> MoveResult:
     if not (folder / DATABASE).is_file():
         raise Invalid(f"There is no {DATABASE} in {folder}.", hint="Name a data folder.")
-    with _alone(folder), _report_database(folder):
+    with _hold_server_lock(folder), _report_database(folder):
         # Opened first by itself: it refuses another version, which opening the store would migrate.
         SqliteSide.open_source(folder).close()
         async with open_store(data_dir=folder) as store:
@@ -73,8 +71,8 @@ async def _to_postgres(folder: Path, address: str, report: Report) -> Moved:
             async with open_postgres_side(address, is_target=True) as target:
                 await _refuse_live(target)
                 tables = tables_of(await target.describe(), source.columns())
-                copying = Copying(source, target, tables, lambda t: to_postgres(t, machine), report)
-                carried, was_there = await carry(copying)
+                copier = Copier(source, target, tables, lambda t: to_postgres(t, machine), report)
+                carried, was_there = await carry(copier)
     if names := SecretsFile(folder).names():
         carried.not_carried.append(
             f"{len(names)} saved keys in {folder / 'secrets.toml'}: a server that starts with this data "
@@ -84,13 +82,13 @@ async def _to_postgres(folder: Path, address: str, report: Report) -> Moved:
         f"folders of sessions, output of jobs, config.toml and models stay in {folder}: go on using it as "
         "the data folder of a server"
     )
-    return Moved(carried, was_there)
+    return MoveResult(carried, was_there)
 
 
-async def _to_folder(address: str, folder: Path, report: Report) -> Moved:
+async def _to_folder(address: str, folder: Path, report: Report) -> MoveResult:
     _prepare_folder(folder)
-    with _alone(folder), _moving(folder) as moving, _report_database(folder):
-        is_filled = _is_filled(folder)
+    with _hold_server_lock(folder), _open_staging(folder) as moving, _report_database(folder):
+        is_filled = _has_database(folder)
         async with open_postgres_side(address, is_target=False):
             pass  # it refuses another version, which opening the store would migrate
         if not is_filled:  # opening the store touches what is in the folder
@@ -102,17 +100,17 @@ async def _to_folder(address: str, folder: Path, report: Report) -> Moved:
             made = SqliteSide.open_source(folder) if is_filled else SqliteSide.make(moving)
             with closing(made) as target:
                 tables = tables_of(await source.describe(), target.columns())
-                copying = Copying(source, target, tables, lambda t: to_sqlite(t, machine), report)
-                carried, was_there = await carry(copying)
+                copier = Copier(source, target, tables, lambda t: to_sqlite(t, machine), report)
+                carried, was_there = await carry(copier)
                 if not is_filled:
                     target.commit()
-            carried.not_carried += await _left_behind(source)
+            carried.not_carried += await _list_left_behind(source)
         if not is_filled:
-            _place(moving, folder, report)
-    return Moved(carried, was_there)
+            _put_in_place(moving, folder, report)
+    return MoveResult(carried, was_there)
 
 
-async def _left_behind(source: PostgresSide) -> list[str]:
+async def _list_left_behind(source: PostgresSide) -> list[str]:
     lines = []
     if count := await source.saved_secrets():
         lines.append(f"{count} saved keys, which are encrypted for the database: save them again")
@@ -139,7 +137,7 @@ async def _refuse_live(side: PostgresSide) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _hold_server_lock(folder: Path) -> Iterator[None]:
     """Hold the lock that servers share. Raises StoreRefused while a process works in the data folder."""
     for path in (path for pattern in _SERVES for path in folder.glob(pattern)):
         with path.open("rb") as file:
@@ -163,7 +161,7 @@ def _lock(descriptor: int, folder: Path) -> None:
 
 
 def _prepare_folder(folder: Path) -> None:
-    """Raises Invalid for what is neither a data folder nor one without anything."""
+    """Make the folder if needed. Raises Invalid unless it is empty or a data folder."""
     if folder.exists() and not folder.is_dir():
         raise Invalid(f"{folder} is not a folder.")
     with report_errors(folder):
@@ -176,8 +174,8 @@ def _prepare_folder(folder: Path) -> None:
         )
 
 
-def _is_filled(folder: Path) -> bool:
-    """Whether there is a database. Raises StoreRefused if there is none, but data of one."""
+def _has_database(folder: Path) -> bool:
+    """True if the folder has a database. Raises StoreRefused if it has only the files of one."""
     if (folder / DATABASE).exists():
         return True
     for name in (*_PARTS, "files"):
@@ -191,7 +189,7 @@ def _is_filled(folder: Path) -> bool:
 
 @contextmanager
 def _report_database(folder: Path) -> Iterator[None]:
-    """SQLite's errors as sentences."""
+    """Raise SQLite's errors as errors of ours, with a message for people."""
     try:
         yield
     except apsw.Error as error:
@@ -202,8 +200,8 @@ def _report_database(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _moving(folder: Path) -> Iterator[Path]:
-    """A new folder. What a move that was cut off has left is removed."""
+def _open_staging(folder: Path) -> Iterator[Path]:
+    """A new folder to fill, removed at the end. First remove what an interrupted move has left."""
     moving = folder / _MOVING
     with report_errors(moving):
         if (moving / _PLACING).exists() and not (folder / DATABASE).exists():
@@ -220,7 +218,7 @@ def _moving(folder: Path) -> Iterator[Path]:
             shutil.rmtree(moving, ignore_errors=True)
 
 
-def _place(moving: Path, folder: Path, report: Report) -> None:
+def _put_in_place(moving: Path, folder: Path, report: Report) -> None:
     """Put everything in its place, the database last."""
     with report_errors(folder):
         sync_tree(Disk(), moving)

@@ -11,7 +11,7 @@ import asyncpg
 
 from everturn.domain.errors import StoreRefused
 from everturn.move.sqlite_side import Notes
-from everturn.move.tables import BATCH, Change, Described, Row, Table
+from everturn.move.tables import BATCH, Change, Row, Table, TableDescription
 from everturn.store.blobs.packs import CHUNK_BYTES
 from everturn.store.postgres.connection import (
     LONG_TIMEOUT_S,
@@ -83,9 +83,9 @@ class PostgresSide:
 
     # --- rows ------------------------------------------------------------------------------------------
 
-    async def describe(self) -> list[Described]:
+    async def describe(self) -> list[TableDescription]:
         return [
-            Described(name, tuple(columns), tuple(key or ()), frozenset(texts or ()))
+            TableDescription(name, tuple(columns), tuple(key or ()), frozenset(texts or ()))
             for name, columns, texts, key in await self._connection.fetch(_TABLES)
         ]
 
@@ -99,10 +99,8 @@ class PostgresSide:
 
     async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
         # SQLite sorts texts by their bytes.
-        order = ", ".join(
-            f'{_quoted(name)} COLLATE "C"' if text else _quoted(name) for name, text in table.key
-        )
-        names = ", ".join(map(_quoted, table.columns))
+        order = ", ".join(f'{_quote(name)} COLLATE "C"' if text else _quote(name) for name, text in table.key)
+        names = ", ".join(map(_quote, table.columns))
         cursor = await self._connection.cursor(
             f"SELECT {names} FROM {table.name} WHERE {table.condition} ORDER BY {order}",  # noqa: S608
             timeout=LONG_TIMEOUT_S,
@@ -204,5 +202,5 @@ class PostgresSide:
         return []
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f'"{name}"'

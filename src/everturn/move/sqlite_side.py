@@ -109,7 +109,7 @@ class SqliteSide:
     async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
         cursor: Iterator[Row] = self._connection.execute(
             f"SELECT {_names(table)} FROM {table.name} WHERE {table.condition} "  # noqa: S608
-            f"ORDER BY {_ordered(table)}"
+            f"ORDER BY {_order_by(table)}"
         )
         while batch := list(islice(cursor, BATCH)):
             yield batch
@@ -149,7 +149,7 @@ class SqliteSide:
             return
         try:
             for at in range(0, size, CHUNK_BYTES):
-                yield await reader.read(at, min(CHUNK_BYTES, size - at), _unchecked)
+                yield await reader.read(at, min(CHUNK_BYTES, size - at), _skip_check)
         finally:
             await reader.close()
 
@@ -202,9 +202,9 @@ def _names(table: Table) -> str:
     return ", ".join(f'"{name}"' for name in table.columns)
 
 
-def _ordered(table: Table) -> str:
+def _order_by(table: Table) -> str:
     return ", ".join(f'"{name}"' for name, _ in table.key)
 
 
-def _unchecked(data: bytes) -> None:
-    """A pack is verified as a whole, blob by blob."""
+def _skip_check(data: bytes) -> None:
+    """Do not check each piece: the pack is verified as a whole, blob by blob."""

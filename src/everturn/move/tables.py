@@ -1,4 +1,4 @@
-"""Which rows are carried, in which order, and what is different in them on the other side."""
+"""Which rows are copied, in which order, and how they differ on the other side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_ROWS = frozenset(
     {"meta", "moves", "message_words", "unindexed", "pack_bytes", "notes", "secrets", "secret_holders"}
 )
 _OWN_COLUMNS = {"titles": {"grams"}, "events": {"seq"}}  # derived, or known to one database only
-# Of tables without a primary key that both have.
+# What orders the rows of tables that have no primary key in both databases.
 _KEYS = {
     "events": ("session_no", "position"),
     "spendings": ("owner", "at", "purpose", "model", "usage"),
@@ -41,7 +41,7 @@ class Table(msgspec.Struct, frozen=True):
         return CONDITIONS.get(self.name, "TRUE")
 
 
-class Described(msgspec.Struct, frozen=True):
+class TableDescription(msgspec.Struct, frozen=True):
     """A table as one database describes it. ``texts``: which of its columns are texts."""
 
     name: str
@@ -50,8 +50,8 @@ class Described(msgspec.Struct, frozen=True):
     texts: frozenset[str] = frozenset()
 
 
-def tables_of(postgres: Sequence[Described], sqlite: dict[str, frozenset[str]]) -> list[Table]:
-    """The tables that are carried, in an order in which they can be filled.
+def tables_of(postgres: Sequence[TableDescription], sqlite: dict[str, frozenset[str]]) -> list[Table]:
+    """The tables that are copied, in an order in which they can be filled.
 
     ``postgres`` is in that order. Raises StoreBroken if the two databases do not have the same tables.
     """
@@ -82,36 +82,38 @@ Change = Callable[[Row], Row]
 def to_postgres(table: Table, machine: str) -> Change:
     """``machine``: the one that has the source's folders, which rows of SQLite need not name."""
     if table.name == "packs":
-        return _packs(table, "folder", "database", "")
+        return _change_packs(table, "folder", "database", "")
     if table.name in ("workspaces", "jobs"):
         place = table.columns.index("machine")
-        return lambda row: _put(row, place, row[place] or machine)
+        return lambda row: _with_value(row, place, row[place] or machine)
     if table.name == "sessions":
         place, project = table.columns.index("machine"), table.columns.index("project")
-        return lambda row: row if row[project] is None else _put(row, place, row[place] or machine)
-    return _same
+        return lambda row: row if row[project] is None else _with_value(row, place, row[place] or machine)
+    return _keep
 
 
 def to_sqlite(table: Table, machine_id: str) -> Change:
     """``machine_id``: of the target's folder. Files of other machines come from their last checkpoint."""
     if table.name == "packs":
-        return _packs(table, "database", "folder", "blobs/")
+        return _change_packs(table, "database", "folder", "blobs/")
     if table.name in ("workspaces", "jobs"):
         place = table.columns.index("machine")
-        return lambda row: _put(row, place, None) if (row[place] or "").startswith(f"{machine_id}@") else row
+        return lambda row: (
+            _with_value(row, place, None) if (row[place] or "").startswith(f"{machine_id}@") else row
+        )
     if table.name == "sessions":
         # There is one machine only: any other would keep the session from being claimed.
         place = table.columns.index("machine")
-        return lambda row: _put(row, place, None)
-    return _same
+        return lambda row: _with_value(row, place, None)
+    return _keep
 
 
-def _packs(table: Table, from_place: str, to_place: str, prefix: str) -> Change:
+def _change_packs(table: Table, from_place: str, to_place: str, prefix: str) -> Change:
     number, place, path = (table.columns.index(name) for name in ("id", "place", "path"))
 
     def change(row: Row) -> Row:
         if row[place] == from_place:
-            return _put(_put(row, place, to_place), path, prefix + row[number])
+            return _with_value(_with_value(row, place, to_place), path, prefix + row[number])
         if not row[place].startswith(SCHEME):
             raise StoreRefused(f"Files are in {row[place]!r}, which this version does not know.")
         return row
@@ -119,9 +121,9 @@ def _packs(table: Table, from_place: str, to_place: str, prefix: str) -> Change:
     return change
 
 
-def _put(row: Row, place: int, value: object) -> Row:
+def _with_value(row: Row, place: int, value: object) -> Row:
     return (*row[:place], value, *row[place + 1 :])
 
 
-def _same(row: Row) -> Row:
+def _keep(row: Row) -> Row:
     return row
