@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -22,13 +21,12 @@ from everturn.domain.budgets import (
 )
 from everturn.store import Store
 
-# ``Any``: click's decorators take and return functions of any kind.
 _scope = click.argument("scope", type=click.Choice([scope.value for scope in BudgetScope]))
 _tokens = click.option("--tokens", "is_tokens", is_flag=True, help="Count tokens instead of US dollars.")
 _about = click.option("--for", "subject", default="", help="The session or schedule that it is about.")
 
 
-def _key_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _key_options(command: Callable[..., object]) -> Callable[..., object]:
     return _scope(_tokens(_about(home_option(command))))
 
 

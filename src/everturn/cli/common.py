@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -64,8 +64,7 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False)
 
 
-# ``Any`` here and below: what a coroutine yields and is sent is between it and the event loop.
-def run(task: Coroutine[Any, Any, T]) -> T:
+def run(task: Coroutine[object, object, T]) -> T:
     return asyncio.run(task)
 
 
@@ -189,7 +188,10 @@ async def open_config_store(config: Config) -> AsyncIterator[Store]:
 
 
 def with_store(
-    home: Path | None, work: Callable[[Store, Config], Coroutine[Any, Any, T]], *, makes_one: bool = False
+    home: Path | None,
+    work: Callable[[Store, Config], Coroutine[object, object, T]],
+    *,
+    makes_one: bool = False,
 ) -> T:
     """Run ``work`` with the configured store.
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 from everturn.domain.parameters import OUTPUT_TOKENS_MAX, TEMPERATURE_MAX, Effort, Parameters
 
 _EFFORTS = [effort.value for effort in Effort]
-# ``Any``: the options of a command are whatever click gives it.
-Command = TypeVar("Command", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def parameter_options(command: Command) -> Command:

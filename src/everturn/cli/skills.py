@@ -6,7 +6,7 @@ import difflib
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 import msgspec
@@ -140,9 +140,8 @@ def remove(name: str, home: Path | None) -> None:
     _with_book(home, work)
 
 
-# ``Any``: as in ``common.run``.
 def _with_book(
-    home: Path | None, work: Callable[[SkillBook], Coroutine[Any, Any, T]], *, makes_one: bool = False
+    home: Path | None, work: Callable[[SkillBook], Coroutine[object, object, T]], *, makes_one: bool = False
 ) -> T:
     async def inside(store: Store, config: Config) -> T:
         return await work(_build(store, config).book)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import AnyPart, Call, Outcome, Reasoning, Result, Role, Text
 from everturn.importers import texts
 from everturn.importers.export_file import ExportFile, Reader
 from everturn.importers.values import Conversation, ForeignFile, ForeignMessage
 
 SOURCE: Final = "chatgpt"
-_Json = dict[str, Any]  # of the export; each reader looks at the type before it uses a value
 
 
-def _conversation(data: _Json, export: ExportFile) -> Conversation:
+def _conversation(data: JsonObject, export: ExportFile) -> Conversation:
     created = texts.ms_of(data.get("create_time"), 0)
     mapping = data.get("mapping")
     nodes = {key: node for key, node in mapping.items() if isinstance(node, dict)} if mapping else {}
@@ -33,7 +33,7 @@ def _conversation(data: _Json, export: ExportFile) -> Conversation:
     )
 
 
-def _shown(node_id: object, nodes: Mapping[str, _Json], kept: set[str]) -> str | None:
+def _shown(node_id: object, nodes: Mapping[str, JsonObject], kept: set[str]) -> str | None:
     """The nearest node from here up that became a message."""
     seen = set()
     while isinstance(node_id, str) and node_id in nodes and node_id not in seen:
@@ -44,7 +44,7 @@ def _shown(node_id: object, nodes: Mapping[str, _Json], kept: set[str]) -> str |
     return None
 
 
-def _messages(nodes: Mapping[str, _Json], at: int, export: ExportFile) -> Iterator[ForeignMessage]:
+def _messages(nodes: Mapping[str, JsonObject], at: int, export: ExportFile) -> Iterator[ForeignMessage]:
     """Nodes with something to show; their parents skip the others."""
     made = {key: one for key, node in nodes.items() if (one := _message(key, node, at, export)) is not None}
     shown: dict[str, str | None] = {}  # by node: the nearest from there up that became a message
@@ -63,7 +63,7 @@ def _messages(nodes: Mapping[str, _Json], at: int, export: ExportFile) -> Iterat
             )
 
 
-def _in_order(nodes: Mapping[str, _Json]) -> Iterator[str]:
+def _in_order(nodes: Mapping[str, JsonObject]) -> Iterator[str]:
     """Parents first, children as they are listed: their order is that of the versions."""
     parents = {key: node.get("parent") for key, node in nodes.items()}
     waiting = [key for key in reversed(list(nodes)) if parents[key] not in nodes]
@@ -77,7 +77,7 @@ def _in_order(nodes: Mapping[str, _Json]) -> Iterator[str]:
             waiting.extend(reversed(listed))
 
 
-def _message(key: str, node: _Json, at: int, export: ExportFile) -> ForeignMessage | None:
+def _message(key: str, node: JsonObject, at: int, export: ExportFile) -> ForeignMessage | None:
     message = node.get("message")
     if not isinstance(message, dict):
         return None
@@ -105,7 +105,7 @@ def _message(key: str, node: _Json, at: int, export: ExportFile) -> ForeignMessa
 
 
 def _parts(
-    key: str, node: _Json, role: Role, recipient: str, author: _Json, content: _Json
+    key: str, node: JsonObject, role: Role, recipient: str, author: JsonObject, content: JsonObject
 ) -> Iterator[AnyPart]:
     text = _text(content)
     if role is Role.TOOL:
@@ -122,7 +122,7 @@ def _parts(
         yield Text(text)
 
 
-def _text(content: _Json) -> str:
+def _text(content: JsonObject) -> str:
     kind = content.get("content_type")
     if kind == "thoughts":
         thoughts = texts.dicts(content.get("thoughts"))
@@ -136,7 +136,7 @@ def _text(content: _Json) -> str:
     return texts.text_of(content.get("text") or content.get("result"))
 
 
-def _files(content: _Json, metadata: _Json, export: ExportFile) -> Iterator[ForeignFile]:
+def _files(content: JsonObject, metadata: JsonObject, export: ExportFile) -> Iterator[ForeignFile]:
     """Attachments, and pictures in the text that are not among them."""
     seen = set()
     for one in texts.dicts(metadata.get("attachments")):

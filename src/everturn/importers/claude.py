@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import AnyPart, Call, Outcome, Reasoning, Result, Role, Text
 from everturn.importers import texts
 from everturn.importers.export_file import ExportFile, Reader
 from everturn.importers.values import Conversation, ForeignFile, ForeignMessage
 
 SOURCE: Final = "claude"
-_Json = dict[str, Any]  # of the export; each reader looks at the type before it uses a value
 
 
-def _conversation(data: _Json, export: ExportFile) -> Conversation:
+def _conversation(data: JsonObject, export: ExportFile) -> Conversation:
     created = texts.ms_of(data.get("created_at"), 0)
     messages = tuple(_messages(texts.dicts(data.get("chat_messages")), created))
     return Conversation(
@@ -30,7 +30,7 @@ def _conversation(data: _Json, export: ExportFile) -> Conversation:
     )
 
 
-def _messages(given: tuple[_Json, ...], at: int) -> Iterator[ForeignMessage]:
+def _messages(given: tuple[JsonObject, ...], at: int) -> Iterator[ForeignMessage]:
     """A tree where the export names parents, else one after the other. A message holds calls and their
     results in one list; here they are messages of their own."""
     known = {str(one.get("uuid")) for one in given}
@@ -47,7 +47,7 @@ def _messages(given: tuple[_Json, ...], at: int) -> Iterator[ForeignMessage]:
         last = ends[uuid] = parent or uuid
 
 
-def _split(message: _Json, uuid: str, parent: str | None, at: int) -> Iterator[ForeignMessage]:
+def _split(message: JsonObject, uuid: str, parent: str | None, at: int) -> Iterator[ForeignMessage]:
     files = tuple(_files(message))
     if message.get("sender") == "human":
         text = _said(message)
@@ -74,12 +74,12 @@ def _answer(
     return ForeignMessage(name, parent, role, tuple(parts), at, "", files)
 
 
-def _said(message: _Json) -> str:
+def _said(message: JsonObject) -> str:
     blocks = [one for one in texts.dicts(message.get("content")) if one.get("type") == "text"]
     return texts.text_of(blocks) or texts.text_of(message.get("text"))
 
 
-def _blocks(message: _Json) -> list[AnyPart]:
+def _blocks(message: JsonObject) -> list[AnyPart]:
     parts: list[AnyPart] = []
     last_call = ""
     for number, block in enumerate(texts.dicts(message.get("content"))):
@@ -100,7 +100,7 @@ def _blocks(message: _Json) -> list[AnyPart]:
     return parts
 
 
-def _files(message: _Json) -> Iterator[ForeignFile]:
+def _files(message: JsonObject) -> Iterator[ForeignFile]:
     """The export has the text of attached documents, and of pictures and other files only the name."""
     for one in texts.dicts(message.get("attachments")):
         content = one.get("extracted_content")

@@ -7,11 +7,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from everturn.domain.errors import BadImport
+from everturn.domain.json_types import JsonObject
 from everturn.importers import texts
 from everturn.importers.values import Conversation, ForeignFile, Unreadable
 from everturn.workspace.session_import import DIRECTORY_BYTES_MAX, directory_bytes
@@ -29,7 +30,7 @@ class Reader(NamedTuple):
 
     file_name: str
     ids: tuple[str, ...]
-    read: Callable[[dict[str, Any], ExportFile], Conversation]
+    read: Callable[[JsonObject, ExportFile], Conversation]
 
 
 class ExportFile:

@@ -6,7 +6,7 @@ damaged, the database may still hold the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ import apsw
 import msgspec
 
 from everturn.domain.errors import BadImport
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import AnyPart, Call, Outcome, Reasoning, Result, Role, Text
 from everturn.importers import texts
 from everturn.importers.hermes_journal import read_journal
@@ -77,7 +78,7 @@ class HermesFolder:
             return found
         return _with_note(found, f"{why} It was read from state.db instead.")
 
-    def _conversation(self, stem: str, data: Mapping[str, Any]) -> Conversation:
+    def _conversation(self, stem: str, data: JsonObject) -> Conversation:
         if not isinstance(data, dict):
             raise BadImport("It is not a session.")
         created = texts.ms_of(data.get("created_at"), 0)
@@ -102,7 +103,7 @@ class HermesFolder:
         )
 
     def _pending(
-        self, stem: str, data: Mapping[str, Any], messages: Sequence[ForeignMessage], updated: int
+        self, stem: str, data: JsonObject, messages: Sequence[ForeignMessage], updated: int
     ) -> tuple[CutOff | None, tuple[ForeignMessage, ...], tuple[str, ...]]:
         """The message that was being answered, with what the journal of its run has."""
         text = data.get("pending_user_message")
@@ -158,7 +159,7 @@ class HermesFolder:
             notes=tuple(notes),
         )
 
-    def _rows(self, table: str, column: str, value: str) -> Iterator[dict[str, Any]]:
+    def _rows(self, table: str, column: str, value: str) -> Iterator[JsonObject]:
         """By name, because older versions lack columns."""
         if self._database is None:
             return
@@ -196,7 +197,7 @@ def _with_note(conversation: Conversation, note: str) -> Conversation:
     return msgspec.structs.replace(conversation, notes=(note, *conversation.notes))
 
 
-def _message_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _message_of_row(row: JsonObject) -> JsonObject:
     """A row as a session file has it."""
     content = row.get("content")
     if isinstance(content, str) and content.startswith(_JSON_CONTENT):
@@ -220,7 +221,7 @@ def _first(created: int, messages: Sequence[ForeignMessage]) -> int:
     return min((one.at for one in messages), default=created)
 
 
-def _chain(given: Sequence[Mapping[str, Any]], created: int, folder: Path) -> tuple[ForeignMessage, ...]:
+def _chain(given: Sequence[JsonObject], created: int, folder: Path) -> tuple[ForeignMessage, ...]:
     """Messages in the order in which they are listed, each after the one before."""
     chain: list[ForeignMessage] = []
     for number, message in enumerate(given):
@@ -235,7 +236,7 @@ def _chain(given: Sequence[Mapping[str, Any]], created: int, folder: Path) -> tu
     return tuple(chain)
 
 
-def _parts(role: Role, message: Mapping[str, Any]) -> Iterator[AnyPart]:
+def _parts(role: Role, message: JsonObject) -> Iterator[AnyPart]:
     text = texts.text_of(message.get("content"))
     if role is Role.TOOL:
         name = str(message.get("name") or message.get("tool_name") or "tool")
@@ -254,7 +255,7 @@ def _parts(role: Role, message: Mapping[str, Any]) -> Iterator[AnyPart]:
             yield Call(str(call.get("id") or ""), str(function.get("name") or "tool"), arguments)
 
 
-def _files_of(message: Mapping[str, Any], folder: Path) -> Iterator[ForeignFile]:
+def _files_of(message: JsonObject, folder: Path) -> Iterator[ForeignFile]:
     for place, part in enumerate(texts.dicts(message.get("content"))):
         image = part.get("image_url")
         url = image.get("url") if isinstance(image, dict) else image

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from everturn.domain import events as ev
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import Call, Outcome
 from everturn.domain.turns import FinishReason
 from everturn.importers import texts
@@ -50,8 +51,7 @@ class _Run:
         self._calls = 0
         self._running: list[Call] = []
 
-    # ``Any``: JSON of another program.
-    def take(self, entry: dict[str, Any]) -> Iterator[Timed]:
+    def take(self, entry: JsonObject) -> Iterator[Timed]:
         self._at = max(self._at, texts.ms_of(entry.get("created_at"), self._at))
         payload = entry.get("payload")
         payload = payload if isinstance(payload, dict) else {}
@@ -76,7 +76,7 @@ class _Run:
             self._is_open = True
             yield ev.StepStarted(self._step, ""), self._at
 
-    def _start(self, payload: dict[str, Any]) -> Iterator[Timed]:
+    def _start(self, payload: JsonObject) -> Iterator[Timed]:
         yield from self._open()
         self._is_open = False
         self._calls += 1
@@ -88,7 +88,7 @@ class _Run:
         label = str(payload.get("preview") or name)
         yield ev.ToolStarted(self._step, call.id, name, arguments, label), self._at
 
-    def _finish(self, payload: dict[str, Any]) -> Iterator[Timed]:
+    def _finish(self, payload: JsonObject) -> Iterator[Timed]:
         """The oldest call of that name: the journal names no ids."""
         name = payload.get("name")
         call = next((one for one in self._running if one.name == name), None)

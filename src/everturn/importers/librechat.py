@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import AnyPart, Call, Outcome, Reasoning, Result, Role, Text
 from everturn.importers import texts
 from everturn.importers.export_file import ExportFile, Reader
 from everturn.importers.values import Conversation, ForeignFile, ForeignMessage
 
 SOURCE: Final = "librechat"
-_Json = dict[str, Any]  # of the export; each reader looks at the type before it uses a value
 
 
-def _conversation(data: _Json, export: ExportFile) -> Conversation:
+def _conversation(data: JsonObject, export: ExportFile) -> Conversation:
     exported = texts.ms_of(data.get("exportAt"), 0)
     messages: list[ForeignMessage] = []
     ends: dict[str, str] = {}
@@ -35,7 +35,7 @@ def _conversation(data: _Json, export: ExportFile) -> Conversation:
     )
 
 
-def _flat(nodes: tuple[_Json, ...]) -> Iterator[_Json]:
+def _flat(nodes: tuple[JsonObject, ...]) -> Iterator[JsonObject]:
     """Parents first; a tree is walked without recursion, because it is as deep as the conversation long."""
     waiting = list(reversed(nodes))
     while waiting:
@@ -44,7 +44,7 @@ def _flat(nodes: tuple[_Json, ...]) -> Iterator[_Json]:
         waiting.extend(reversed(texts.dicts(node.get("children"))))
 
 
-def _messages(node: _Json, ends: dict[str, str], at: int) -> Iterator[ForeignMessage]:
+def _messages(node: JsonObject, ends: dict[str, str], at: int) -> Iterator[ForeignMessage]:
     key = str(node.get("messageId"))
     parent = ends.get(str(node.get("parentMessageId")))
     files = tuple(_files(node))
@@ -68,7 +68,7 @@ def _messages(node: _Json, ends: dict[str, str], at: int) -> Iterator[ForeignMes
         yield ForeignMessage(name, parent, Role.ASSISTANT, tuple(group), at, model, files)
 
 
-def _parts(node: _Json, key: str) -> Iterator[AnyPart]:
+def _parts(node: JsonObject, key: str) -> Iterator[AnyPart]:
     content = texts.dicts(node.get("content"))
     if not content:
         text = texts.text_of(node.get("text"))
@@ -85,7 +85,7 @@ def _parts(node: _Json, key: str) -> Iterator[AnyPart]:
             yield Reasoning(text) if kind == "think" else Text(text)
 
 
-def _call(value: _Json, name: str) -> Iterator[AnyPart]:
+def _call(value: JsonObject, name: str) -> Iterator[AnyPart]:
     call_id, tool = str(value.get("id") or name), str(value.get("name") or "tool")
     yield Call(call_id, tool, texts.as_arguments(value.get("args")))
     output = value.get("output")
@@ -95,7 +95,7 @@ def _call(value: _Json, name: str) -> Iterator[AnyPart]:
         yield Result(call_id, tool, texts.text_of(output), is_untrusted=True)
 
 
-def _files(node: _Json) -> Iterator[ForeignFile]:
+def _files(node: JsonObject) -> Iterator[ForeignFile]:
     for one in texts.dicts(node.get("files")):
         yield ForeignFile(str(one.get("filename") or "file"))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from everturn.domain.json_types import JsonObject
 from everturn.domain.messages import AnyPart, Call, Reasoning, Result, Role, Text
 from everturn.importers import texts
 from everturn.importers.export_file import ExportFile, Reader
@@ -18,10 +19,9 @@ _SPACE: Final = re.compile(r"\s*")
 _CLOSES: Final = "</details>"
 _SUMMARY: Final = re.compile(r"^\s*<summary>.*?</summary>\s*", re.DOTALL)
 _ATTRIBUTE: Final = re.compile(r'(?<!\w)(\w++)="([^"]*)"')
-_Json = dict[str, Any]  # of the export; each reader looks at the type before it uses a value
 
 
-def _conversation(data: _Json, export: ExportFile) -> Conversation:
+def _conversation(data: JsonObject, export: ExportFile) -> Conversation:
     chat = data.get("chat")
     chat = chat if isinstance(chat, dict) else data
     created = texts.ms_of(data.get("created_at"), texts.ms_of(chat.get("timestamp"), 0))
@@ -51,16 +51,16 @@ def _conversation(data: _Json, export: ExportFile) -> Conversation:
     )
 
 
-def _linked(given: tuple[_Json, ...]) -> list[_Json]:
+def _linked(given: tuple[JsonObject, ...]) -> list[JsonObject]:
     """Messages of an old export, which are only listed."""
-    linked: list[_Json] = []
+    linked: list[JsonObject] = []
     for number, one in enumerate(given):
         parent = linked[-1]["id"] if linked else None
         linked.append({**one, "id": str(one.get("id") or number), "parentId": one.get("parentId", parent)})
     return linked
 
 
-def _messages(node: _Json, at: int) -> Iterator[ForeignMessage]:
+def _messages(node: JsonObject, at: int) -> Iterator[ForeignMessage]:
     """One for a message of the user; for an answer, its parts, and the results of its calls between them."""
     key, parent = str(node["id"]), node.get("parentId")
     parent = parent if isinstance(parent, str) else None
@@ -147,7 +147,7 @@ def _after_last_part(messages: tuple[ForeignMessage, ...]) -> Iterator[ForeignMe
         yield ForeignMessage(one.id, parent, one.role, one.parts, one.at, one.model, one.files)
 
 
-def _files(node: _Json) -> Iterator[ForeignFile]:
+def _files(node: JsonObject) -> Iterator[ForeignFile]:
     for number, one in enumerate(texts.dicts(node.get("files"))):
         name = str(one.get("name") or f"{one.get('type') or 'file'}-{number + 1}")
         yield texts.file_of_data_url(one.get("url"), name) or ForeignFile(name)

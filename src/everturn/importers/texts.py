@@ -8,11 +8,12 @@ import datetime
 import mimetypes
 import re
 import unicodedata
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from everturn.domain.errors import BadImport
+from everturn.domain.json_types import Json, JsonObject
 from everturn.importers.values import ForeignFile
 
 TITLE_CHARS_MAX: Final = 200
@@ -48,8 +49,7 @@ def plain(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-# ``Any``: what another program wrote; each reader looks at the type before it uses a value.
-def decode(data: bytes | msgspec.Raw) -> Any:
+def decode(data: bytes | msgspec.Raw) -> Json:
     """Raises BadImport where the text is not JSON or is cut off."""
     try:
         return msgspec.json.decode(data)
@@ -69,7 +69,7 @@ def strings(value: object) -> tuple[str, ...]:
     return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
 
 
-def dicts(value: object) -> tuple[dict[str, Any], ...]:
+def dicts(value: object) -> tuple[JsonObject, ...]:
     return tuple(one for one in value if isinstance(one, dict)) if isinstance(value, list) else ()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from everturn.domain.memory import MemoryProvider, Segment
 from everturn.domain.messages import Message
@@ -14,7 +14,7 @@ from everturn.memory.provider_monitor import ProviderFailed
 T = TypeVar("T")
 
 # A call of a provider that is open.
-ProviderCall = Callable[[MemoryProvider], Coroutine[Any, Any, T]]  # Any: what a coroutine is sent is not used
+ProviderCall = Callable[[MemoryProvider], Coroutine[object, object, T]]
 
 
 class LazyProvider:

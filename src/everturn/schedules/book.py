@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, Stale
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.schedules import Schedule, Schedules, ScheduleSettings, Timing
 from everturn.domain.sessions import refuse_control_characters
 from everturn.schedules.description import describe
@@ -66,8 +65,7 @@ class ScheduleBook:
         due_at = next(iter(next_times(settings.timing, now, 1)))
         return await self._schedules.create(owner, settings, due_at=due_at, session_id=session_id)
 
-    # ``Any``: the changes are fields of ``ScheduleSettings``; ``replace`` refuses other names.
-    async def change(self, owner: str, schedule_id: str, **changes: Any) -> Schedule:
+    async def change(self, owner: str, schedule_id: str, **changes: Json) -> Schedule:
         """Change settings by their names, ``session_id``, or ``is_paused``. A schedule that is continued,
         or whose rule changes, is next due after now. Raises Stale if ``version`` is given and is old."""
         version = changes.pop("version", None)
@@ -82,7 +80,7 @@ class ScheduleBook:
                     raise
         raise AssertionError("the last try returns or raises")
 
-    def _apply(self, schedule: Schedule, changes: dict[str, Any]) -> Schedule:
+    def _apply(self, schedule: Schedule, changes: JsonObject) -> Schedule:
         now = self._clock.now_ms()
         is_paused = changes.pop("is_paused", schedule.paused_at is not None)
         session_id = changes.pop("session_id", schedule.session_id)

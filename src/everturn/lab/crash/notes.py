@@ -6,9 +6,10 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-Note = dict[str, Any]
+from everturn.domain.json_types import Json, JsonObject
+
+Note = JsonObject
 
 
 class Notes:
@@ -17,7 +18,7 @@ class Notes:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def __call__(self, what: str, **facts: Any) -> None:
+    def __call__(self, what: str, **facts: Json) -> None:
         self._write(json.dumps({"what": what, **facts}))
 
 

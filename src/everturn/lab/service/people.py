@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import anyio
 import httpx2
 
 from everturn.domain.asks import DoubtAnswer
+from everturn.domain.json_types import Json
 from everturn.lab.service.talker import EFFECTS
 from everturn.testing.web_server import StreamFrame, frames_of
 
@@ -58,15 +59,15 @@ class Server:
                 return answer
             await anyio.sleep(0.05)
 
-    async def get(self, path: str) -> Any:
+    async def get(self, path: str) -> Json:
         return _good(await self.ask("GET", path), 200)
 
-    async def post(self, path: str, body: Any, key: str = "", status: int = 200) -> Any:
+    async def post(self, path: str, body: Json, key: str = "", status: int = 200) -> Json:
         headers = {"idempotency-key": key} if key else {}
         return _good(await self.ask("POST", path, json=body, headers=headers), status)
 
 
-def _good(answer: httpx2.Response, status: int) -> Any:
+def _good(answer: httpx2.Response, status: int) -> Json:
     if answer.status_code != status:
         raise Lost(f"{answer.request.method} {answer.request.url}: {answer.status_code} {answer.text[:300]}")
     return answer.json()
@@ -145,7 +146,7 @@ class Person:
         """By position; where it was pruned, there is less."""
         answer = await self._server.ask("GET", f"/api/sessions/{session}/events?follow=0&after={after}")
 
-        async def pieces() -> Any:
+        async def pieces() -> AsyncIterator[bytes]:
             yield answer.content
 
         return {frame.id: frame async for frame in frames_of(pieces()) if frame.event != "snapshot"}
@@ -221,7 +222,7 @@ class Reader:
         self._tally.events += 1
 
     async def _act(self, turn: str, frame: StreamFrame) -> None:
-        acts: list[Awaitable[Any]] = []
+        acts: list[Awaitable[object]] = []
         if frame.event == "question.asked":
             ask = frame.json["event"]["ask_id"]
             acts.append(

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
-from everturn.domain.json_types import Json
+from everturn.domain.json_types import Json, JsonObject
 from everturn.testing.wires import (
     WireAnswer,
     WireRequest,
@@ -34,7 +33,7 @@ class Talker(WireServer):
         return WireAnswer(_spoken(request.json["messages"]), pause_s=_PAUSE_S)
 
 
-def _spoken(messages: list[dict[str, Any]]) -> list[bytes]:
+def _spoken(messages: list[JsonObject]) -> list[bytes]:
     text = next((_text(one) for one in reversed(messages) if one["role"] == "user"), "")
     wish = text.rpartition("\n")[2]  # what was said before a cancelled answer stands in the same message
     said = re.fullmatch(r"say (\d+) (\S+)", wish)
@@ -60,6 +59,6 @@ def _writes(files: dict[str, str]) -> list[Json]:
     ]
 
 
-def _text(message: dict[str, Any]) -> str:
+def _text(message: JsonObject) -> str:
     content = message["content"]
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)

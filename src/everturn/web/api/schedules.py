@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from everturn.domain import errors as e
 from everturn.domain.delivery import Chat
+from everturn.domain.json_types import JsonObject
 from everturn.domain.schedules import (
     Occurrence,
     Rule,
@@ -273,7 +274,7 @@ class SchedulesApi:
             when_overlapping=body.when_overlapping,
             runs_in=body.runs_in,
             model=body.model,
-            profile=body.profile if has_session else await self._profile(call, body.profile),
+            profile=body.profile if has_session else await self._choose_profile(call, body.profile),
             report_to=body.report_to,
         )
         return await self._view(await self._book.add(call.owner, settings, body.session_id))
@@ -289,41 +290,37 @@ class SchedulesApi:
 
     async def change(self, call: ApiCall[Nothing, ChangeSchedule]) -> ScheduleView:
         schedule = await self._schedules.get(call.owner, call.path["schedule"])
-        # ``Any``: the fields have different types, and their request was checked.
-        given: dict[str, Any] = {
+        changes: JsonObject = {
             field: value
             for field in call.body.__struct_fields__
             if (value := getattr(call.body, field)) is not UNSET
         }
-        given |= await self._place(call, schedule, given)
-        if "paused" in given:
-            given["is_paused"] = given.pop("paused")
+        changes |= await self._change_profile(call, schedule, changes)
+        if "paused" in changes:
+            changes["is_paused"] = changes.pop("paused")
         timing = schedule.settings.timing
-        rule, zone = given.pop("rule", timing.rule), given.pop("timezone", timing.timezone)
-        given["timing"] = Timing(rule, zone)
-        if "text" in given:
-            given["is_trusted"] = True  # its owner has written it anew
-        return await self._view(await self._book.change(call.owner, schedule.id, **given))
+        rule, zone = changes.pop("rule", timing.rule), changes.pop("timezone", timing.timezone)
+        changes["timing"] = Timing(rule, zone)
+        if "text" in changes:
+            changes["is_trusted"] = True  # its owner has written it anew
+        return await self._view(await self._book.change(call.owner, schedule.id, **changes))
 
-    # ``Any``: fields of a change.
-    async def _place(self, call: AnyCall, schedule: Schedule, given: dict[str, Any]) -> dict[str, Any]:
-        """The profile that a change leads to, if it is another one. A token that may only chat neither
-        chooses one nor gives its own words to a schedule for which one was chosen. Raises ScopeMissing."""
+    async def _change_profile(self, call: AnyCall, schedule: Schedule, changes: JsonObject) -> JsonObject:
+        """The profile to change as well, if other changes need another one. A token that may only chat
+        cannot choose a profile, nor write the text of a schedule that has one. Raises ScopeMissing."""
         settings = schedule.settings
-        is_named = "profile" in given or ("text" in given and settings.profile is not None)
+        is_named = "profile" in changes or ("text" in changes and settings.profile is not None)
         check_place(call, is_named=is_named)
-        runs_in, session = (
-            given.get("runs_in", settings.runs_in),
-            given.get("session_id", schedule.session_id),
-        )
-        is_moved = not given.keys().isdisjoint(("text", "session_id", "runs_in"))
+        runs_in = changes.get("runs_in", settings.runs_in)
+        session = changes.get("session_id", schedule.session_id)
+        is_moved = not changes.keys().isdisjoint(("text", "session_id", "runs_in"))
         if is_named or settings.profile or not is_moved or (runs_in is RunsIn.ONE and session is not None):
             return {}
-        return {"profile": await self._profile(call, None)}
+        return {"profile": await self._choose_profile(call, None)}
 
-    async def _profile(self, call: AnyCall, profile: str | None) -> str | None:
-        """The preferred one, for sessions that a token starts that may only chat: without a name they would
-        lead out of it."""
+    async def _choose_profile(self, call: AnyCall, profile: str | None) -> str | None:
+        """The profile to use. A token that may only chat always gets the preferred one: it could otherwise
+        leave it by naming none."""
         if call.caller.may(Scope.ADMIN):
             return profile
         return (await self._preferences.get(call.owner)).profile
