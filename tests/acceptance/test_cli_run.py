@@ -86,7 +86,9 @@ async def test_a_broken_pdf_is_reported_to_the_model_and_not_to_the_terminal(
     wires.play(say("It is torn."))
     done = await command(data_dir, "run", "--attach", str(tmp_path / "torn.pdf"), "Read it", wires=wires)
     assert (done.returncode, done.stdout, done.stderr) == (0, "It is torn.\n", "")
-    assert "This PDF cannot be read further" in wires.requests[0].json["messages"][-1]["content"]
+    assert (
+        "This document could not be read. It is damaged" in wires.requests[0].json["messages"][-1]["content"]
+    )
 
 
 async def test_a_warning_is_logged_as_the_server_logs_it(data_dir: Path, wires: WireServer) -> None:

@@ -356,7 +356,7 @@ async def test_retry_edit_versions_undo_redo_and_branch(data_dir: Path) -> None:
         page = await house.open()
         await say(page, "Which colour?")
         await ended(page)
-        await page.get_by_label("Retry").click()
+        await page.get_by_label("Retry", exact=True).click()
         await expect(page.locator(".sib")).to_contain_text("2 of 2")
         await page.locator(".you").hover()
         await page.locator("[data-edit]").click()

@@ -152,11 +152,11 @@ async def test_a_retry_asks_where_files_would_go_back(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         page = await worked(house)
         dialog = page.get_by_role("dialog")
-        await page.locator(DONE).last.get_by_role("button", name="Retry").click()
+        await page.locator(DONE).last.get_by_role("button", name="Retry", exact=True).click()
         await expect(dialog).to_contain_text("Retry this answer?")
         await dialog.get_by_role("button", name="Cancel").click()
         await expect(page.locator(".sib")).to_have_count(0)
-        await page.locator(DONE).last.get_by_role("button", name="Retry").click()
+        await page.locator(DONE).last.get_by_role("button", name="Retry", exact=True).click()
         await dialog.get_by_role("button", name="Restore 3 files and retry").click()
         await expect(page.locator(".sib")).to_contain_text("2 of 2")
         await expect(page.locator(DONE)).to_have_count(2)

@@ -34,6 +34,7 @@ DIFFERENT = {
     "/metrics": "figures of one process",
     "/api/health": "figures of one process: open streams, commit times",
     "/api/audit": "a log of each machine, a file that can be kept and shipped when the database cannot",
+    "/api/mcp/callback": "it ends a sign-in that waits, and there is none",
     "/api/sessions/{session}/files/archive": "the time at which it was made; compared in a test of its own",
 }
 # Fields that say something about the process that answers.
@@ -47,7 +48,9 @@ STREAMS = {"/api/sessions/{session}/events", "/api/events"}
 # What a query needs to find something.
 FILES = "/api/sessions/{session}/files"
 QUERIES = {
+    "/api/export": {"sessions": "{session}"},
     "/api/needs/answered": {"since": "0"},
+    "/api/skills/{skill}/file": {"path": "SKILL.md"},
     "/api/search": {"q": "rivers"},
     FILES: {"at": "{turn}"},
     f"{FILES}/content": {"path": "made.txt", "at": "{turn}"},
@@ -141,7 +144,9 @@ def ids(pair: Pair) -> dict[str, str]:
     wait_for(two, "/api/gateway", lambda found: found["accounts"])  # the other servers look every few seconds
     rule = {"kind": "cron", "expression": "0 8 * * 1-5"}
     schedule = send(one, "POST", "/api/schedules", name="Morning", text="Say hello.", rule=rule)["id"]
+    text = "---\nname: tides\ndescription: Tells the tides.\n---\nAsk the sea.\n"
     return {
+        "skill": send(one, "POST", "/api/skills", files=[{"path": "SKILL.md", "text": text}])["id"],
         "schedule": schedule,
         "session": session,
         "turn": turn,

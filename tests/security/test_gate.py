@@ -53,7 +53,7 @@ def private() -> Iterator[int]:
 
 
 async def _python(kit: Kit, code: str, **more: Any) -> str:
-    return (await kit.run("python", ONLINE, code=code, **more)).text
+    return await kit.python(code, ONLINE, **more)
 
 
 # --- only what was allowed ---------------------------------------------------------------------------
@@ -275,7 +275,7 @@ async def test_without_the_network_there_is_no_gate(online: Kit, site: _Site) ->
 
 async def test_the_hosts_network_is_there_only_where_it_is_asked_for(online: Kit, private: int) -> None:
     code = f"import socket; socket.create_connection(('127.0.0.1', {private}), 2); print('reached')"
-    assert (await online.run("python", {"profile": "host"}, code=code)).text == "reached"
+    assert await online.python(code, {"profile": "host"}) == "reached"
 
 
 async def test_nonsense_on_the_gate_is_refused_and_ends(online: Kit) -> None:

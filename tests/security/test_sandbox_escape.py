@@ -156,7 +156,7 @@ async def test_an_abstract_socket_of_the_host_cannot_be_reached(kit: Kit) -> Non
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(name)
         code = f"import socket; socket.socket(socket.AF_UNIX).connect({name!r}); print('reached')"
-        assert "reached\n" not in (await kit.run("python", code=code)).text + "\n"
+        assert "reached\n" not in (await kit.python(code)) + "\n"
 
 
 async def test_nothing_outlives_the_call(kit: Kit) -> None:
@@ -291,7 +291,7 @@ how = (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0)
 print("openat2", libc.syscall(437, -100, b"w", how, 24), os.strerror(ctypes.get_errno()))
 print("fchmodat2", libc.syscall(452, -100, b"x", 0o4755, 0), os.strerror(ctypes.get_errno()))
 """
-    said = (await kit.run("python", code=code)).text
+    said = await kit.python(code)
     assert "worked" not in said
     assert said.count("Operation not permitted") == 7
     assert "openat2 -1 Function not implemented" in said
@@ -327,7 +327,7 @@ for name, number in {numbers!r}.items():
 libc.unshare(0x10000000); print("unshare", errno.errorcode[ctypes.get_errno()])
 libc.ioctl(0, 0x5412, b"x"); print("TIOCSTI", errno.errorcode[ctypes.get_errno()])
 """
-    said = dict(line.split() for line in (await kit.run("python", code=code)).text.splitlines())
+    said = dict(line.split() for line in (await kit.python(code)).splitlines())
     unknown = {"io_uring_setup", "clone3", "unknown"}
     assert said == {name: "ENOSYS" if name in unknown else "EPERM" for name in said}
     assert said.keys() == {*numbers, "unshare", "TIOCSTI"}
@@ -354,7 +354,7 @@ with open("big", "wb") as file:
     os.posix_fallocate(file.fileno(), 0, 1024**2)  # falls back to writing, which the disk's limit covers
     print(os.fstat(file.fileno()).st_size)
 """
-    said = (await kit.run("python", code=code)).text.splitlines()
+    said = (await kit.python(code)).splitlines()
     assert [line.split(maxsplit=1)[1] for line in said[:6]] == ["-1 Operation not supported"] * 6
     assert said[6:] == ["0 blocks", str(1024**2)]
 
@@ -371,7 +371,7 @@ for family in ("AF_VSOCK", "AF_PACKET", "AF_ALG", "AF_CAN"):
         print(family, error.strerror)
 socket.socket(socket.AF_INET); socket.socket(socket.AF_INET6); socket.socketpair(); print("ordinary ones work")
 """
-    said = (await kit.run("python", code=code)).text
+    said = await kit.python(code)
     assert said.count("Address family not supported by protocol") == 4
     assert said.endswith("ordinary ones work")
 

@@ -28,6 +28,7 @@ export class Part<T> {
 
 export class Parts {
   readonly transcript = new Part(() => import("./Roll.svelte"));
+  readonly queue = new Part(() => import("./Queue.svelte"));
   readonly connect = new Part(() => import("./Connect.svelte"));
   readonly signIn = new Part(() => import("./SignIn.svelte"));
   readonly keys = new Part(() => import("./Keys.svelte"));

@@ -945,7 +945,7 @@ async def test_a_rare_word_is_found_by_the_index_and_not_by_reading_every_messag
         assert len(await store.search.find(OWNER, "needle")) == 20
         query = sql.queries("postgresql")["search_newest"]
         [[plan]] = await connection.fetch(
-            f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", "'needle':*", OWNER, 20, "", ""
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", "'needle':*", OWNER, 20, "", "", 0, 0, "", ""
         )
     finally:
         await connection.close()

@@ -15,6 +15,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.tool import Ruling, Tool, ToolCall, ToolResult
 from everturn.store import Store, open_store
 from everturn.tools import EverturnToolbox, Fetcher, Profile, Profiles, Sandbox, ToolServices, built_in
+from everturn.tools.terminal.runner import NEW, NOT_KEPT
 
 OWNER = "olga"
 SESSION = "ses_01"
@@ -48,6 +49,10 @@ class Kit:
         assert isinstance(result, ToolResult)
         return result
 
+    async def python(self, code: str, _changes: dict[str, Any] | None = None, **arguments: Any) -> str:
+        """What the code printed and returned, without the note on the interpreter."""
+        return without_note((await self.run("python", _changes, code=code, **arguments)).text)
+
     async def rule(self, name: str, _changes: dict[str, Any] | None = None, **arguments: Any) -> Ruling:
         call = self.call(name, arguments, **(_changes or {}))
         tools = {tool.spec.name: tool for tool in await self.toolbox.tools(OWNER, SESSION, call.profile)}
@@ -60,6 +65,11 @@ class Kit:
 
     async def emit(self, text: str) -> None:
         self.live.append(text)
+
+
+def without_note(text: str) -> str:
+    before, _, last = text.rpartition("\n")
+    return before if last in (NEW, NOT_KEPT) else text
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from everturn.tools.sandbox.control_groups import Groups
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import SandboxView, python_program
 from everturn.tools.terminal.process import until_breach
-from tests.unit.tools.kit import Kit, open_kit, profiles_of
+from tests.unit.tools.kit import Kit, open_kit, profiles_of, without_note
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ async def run(home: Path, tool: str, **arguments: str | int) -> tuple[str, Outco
         result = await kit.run(tool, SMALL, **arguments)
         after = await kit.run("terminal", SMALL, command="echo alive")
         assert after.text == "alive"
-        return result.text, result.outcome, kit
+        return without_note(result.text), result.outcome, kit
 
 
 async def test_a_fork_bomb_is_ended_with_everything_it_started_and_says_why(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ async def test_an_older_bubblewrap_gives_a_reduced_sandbox_that_still_holds(tmp_
 async def test_python_works_where_the_system_has_none(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everturn.tools.sandbox.view._PATH", "/nowhere")
     (kit.workspace / "a.txt").write_text("found")
-    assert (await kit.run("python", code="import json, ssl; 6 * 7")).text == "42"
+    assert await kit.python("import json, ssl; 6 * 7") == "42"
     assert (await kit.run("search_files", pattern="found")).text == "a.txt:1:found"
 
 

@@ -268,6 +268,7 @@ class McpApi:
                 # the caller of sign-in was given, may finish that one sign-in.
                 scope=None,
                 query=Returned,
+                also={400: None},
                 media="text/html",
             ),
         ]

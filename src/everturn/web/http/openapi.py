@@ -244,6 +244,9 @@ def _responses(endpoint: AnyEndpoint, schemas: dict[TypeForm, JsonObject]) -> Js
                 "description": "Codes: " + ", ".join(sorted(codes)) + ".",
                 "content": {p.MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
             }
+    if endpoint.query is not Nothing:
+        text = "The address and the headers together are too long. The answer has no body."
+        responses["431"] = {"description": text}
     return responses
 
 
