@@ -34,9 +34,8 @@ from everturn.store import Store, open_store
 from everturn.testing import CallTool, FakeToolbox, Say, ScriptedModel, ScriptedModels
 from everturn.testing.harness import OWNER, Harness, open_harness
 from everturn.tools import Sandbox
-from everturn.tools.delegate_tools import delegate_tools
+from everturn.tools.delegate_tools import OwnRights, delegate_tools
 from everturn.tools.policy.judgement import CallContext
-from everturn.tools.profiles import built_in
 from everturn.tools.terminal.process import Command
 from everturn.tools.terminal.runner import CommandRunner, Surroundings
 
@@ -70,15 +69,18 @@ async def delegating(store: Store, count: int) -> AsyncIterator[Harness]:
     clock = SystemClock()
     delegates = Delegates(store, clock, DelegateSettings(at_once_max=max(8, count)))
 
-    async def known(call: ToolCall) -> frozenset[str]:
-        return frozenset({"delegate"})
+    async def rights_of(call: ToolCall) -> OwnRights:
+        return OwnRights(frozenset({"delegate"}))
+
+    async def no_excess(call: ToolCall, wanted: str) -> str:
+        return ""
 
     tasks = [{"instructions": f"part {number}", "model": CHILD, "files": False} for number in range(count)]
     own = ScriptedModel([CallTool("delegate", {"tasks": tasks})], Say("all done"), clock=clock)
     others = ScriptedModel(name=CHILD, then=Say("done"), clock=clock)
     more: dict[str, Any] = {
         "models": ScriptedModels(own, others),
-        "toolbox": FakeToolbox(*delegate_tools(delegates, built_in(), known)),
+        "toolbox": FakeToolbox(*delegate_tools(delegates, rights_of, no_excess)),
         "delegates": delegates,
     }
     async with open_harness(store, clock=clock, **more) as here:
