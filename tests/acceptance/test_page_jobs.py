@@ -89,7 +89,7 @@ async def test_a_budget_is_set_reached_and_raised(data_dir: Path) -> None:
         await page.goto(f"{house.url}#/")
         await say(page, "How is the weather?")
         card = page.locator("[data-ask]")
-        await expect(card).to_contain_text("Today's budget is used up.")
+        await expect(card).to_contain_text("Today's budget does not cover the next model call.")
         assert await serious(page) == []
         await card.get_by_role("button", name="Wait until midnight").click()
         await expect(card).to_contain_text("Goes on by itself at midnight.")

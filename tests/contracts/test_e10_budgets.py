@@ -59,7 +59,10 @@ async def test_e10_a_call_that_does_not_fit_is_refused_and_says_which_budget(sto
     held = await start(store, (await new_session(store)).id, "hello")
     with pytest.raises(OverBudget) as refused:
         await store.budgets.reserve(call_of(held), tokens(101))
-    assert refused.value.message == "Today's budget of 100 tokens is used up."
+    assert (
+        refused.value.message
+        == "Today's budget of 100 tokens does not cover the next model call: 100 tokens left."
+    )
     assert refused.value.needed == 101
     assert refused.value.until == at(17, 1)
     assert [budget.reserved for budget in await store.budgets.list(ME)] == [0, 0]

@@ -67,7 +67,10 @@ async def test_e10_usage_is_counted_and_a_turn_waits_when_it_is_used_up(
         assert turn.state is TurnState.WAITING
         ask = await harness.ask(session)
         assert (ask.topic, ask.choices) == (AskTopic.BUDGET, ("raise", "stop"))
-        assert ask.text.startswith("Today's budget of 150 tokens is used up. Raise it by 300 tokens?")
+        assert ask.text.startswith(
+            "Today's budget of 150 tokens does not cover the next model call: 50 tokens left. "
+            "Raise it by 300 tokens?"
+        )
         assert len(played.requests) == 1
         kinds = await harness.kinds(session)
         assert kinds[-3:] == ["budget.reached", "question.asked", "turn.waiting"]

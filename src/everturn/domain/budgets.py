@@ -229,7 +229,7 @@ class OverBudget(Refused):
 
     def __init__(self, budget: Budget, needed: int, until: int | None) -> None:
         super().__init__(
-            f"{describe_budget(budget.limit)} is used up.",
+            describe_shortage(budget),
             hint="Raise it, or wait until the period turns over." if until else "Raise it.",
         )
         self.budget = budget
@@ -247,6 +247,15 @@ _NAMES = {
 
 def describe_budget(limit: BudgetLimit) -> str:
     return f"{_NAMES[limit.key.scope]} of {describe_amount(limit.key.unit, limit.amount)}"
+
+
+def describe_shortage(budget: Budget) -> str:
+    """Why a call was not made: nothing is left, or less than the call may cost."""
+    name = describe_budget(budget.limit)
+    if budget.room <= 0:
+        return f"{name} is used up."
+    left = describe_amount(budget.limit.key.unit, budget.room)
+    return f"{name} does not cover the next model call: {left} left."
 
 
 class WaitingTurn(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from everturn.domain.budgets import (
     Settled,
     Spent,
     describe_amount,
-    describe_budget,
+    describe_shortage,
     spent_of,
     to_micros,
 )
@@ -138,7 +138,7 @@ def ask_about(services: TurnServices, turn: Turn, reached: OverBudget) -> Ask:
     choices = (BudgetAnswer.RAISE, BudgetAnswer.STOP)
     offered = budget.raise_for(reached.needed)
     can_raise = offered > 0 and not is_guest(turn.owner)  # guard: f05
-    text = f"{describe_budget(budget.limit)} is used up."
+    text = describe_shortage(budget)
     if can_raise:
         more = describe_amount(budget.limit.key.unit, offered)
         text += f" Raise it by {more}?"
