@@ -14,16 +14,14 @@ import anyio
 import anyio.abc
 
 from everturn.delivery.context import AccountContext
+from everturn.delivery.live_text import THINKING, LiveText
 from everturn.delivery.parts import render_parts
 from everturn.domain import events as ev
 from everturn.domain.clock import call_within
 from everturn.domain.delivery import AccountLease, ReplyUnderway
 from everturn.domain.errors import PlatformBusy, PlatformRefused, Refused, Retry
 
-_TEXT_CHARS_MAX = 1_000  # the newest ones are shown; they fit into one message everywhere
-_LABEL_CHARS_MAX = 80
 _BUSY_S = 10.0  # a pause if the platform asks for one and does not say how long
-_THINKING = "*Thinking …*"
 _ENDS = (ev.TurnCompleted, ev.TurnCancelled, ev.TurnFailed, ev.TurnInterrupted, ev.TurnWaiting)
 _log = logging.getLogger("everturn.delivery")
 
@@ -62,7 +60,7 @@ class LiveMessages:
     async def _show(self, underway: ReplyUnderway) -> None:
         context = self._context
         age_max_ms = round(context.settings.live_age_max_s * 1000)
-        part = render_parts(context.platform, _THINKING)[0]
+        part = render_parts(context.platform, THINKING)[0]
         try:
             await self._outbox.put_live(underway, part, age_max_ms=age_max_ms)
         except Refused as error:  # its session or its account was removed meanwhile
@@ -102,18 +100,18 @@ class _LiveMessage:
         follow = journal.follow(one.chat.owner, one.session_id, one.first_position - 1)
         async with aclosing(follow) as batches:
             async for batch in batches:
-                payloads = [event.payload for event in batch if event.turn_id == one.turn_id]
-                for payload in payloads:
-                    self._progress.take(payload)
+                events = [event for event in batch if event.turn_id == one.turn_id]
+                for event in events:
+                    self._progress.take(event.payload, event.at)
                 # Only the last event counts: an earlier wait or interruption may be over.
-                if payloads and isinstance(payloads[-1], _ENDS):
+                if events and isinstance(events[-1].payload, _ENDS):
                     break
         scope.cancel()
 
     async def _edit_at_intervals(self, lock: anyio.Lock) -> None:
         context, chat = self._context, self._underway.chat
         spacing_s = max(context.settings.live_spacing_s, context.platform.limits.spacing_s(chat.place.kind))
-        shown = _THINKING
+        shown = THINKING
         while True:
             await context.clock.sleep(spacing_s)
             text = self._progress.text()
@@ -146,38 +144,3 @@ class _LiveMessage:
             _log.info("account %s: live message: %s", context.account, error)
             return False
         return True
-
-
-class LiveText:
-    """What a turn has done so far, in words."""
-
-    def __init__(self) -> None:
-        self._written = ""  # of the present model call, or of the last one that wrote something
-        self._is_new_step = False
-        self._doing = _THINKING
-
-    def take(self, payload: object) -> None:
-        if isinstance(payload, ev.StepStarted):
-            self._is_new_step, self._doing = True, _THINKING
-        elif isinstance(payload, ev.TextDelta):
-            if self._is_new_step:
-                self._written, self._is_new_step = "", False
-            self._written += payload.text
-            self._doing = "*Writing …*"
-        elif isinstance(payload, ev.StepAbandoned) and not payload.continues:
-            self._written = ""
-        elif isinstance(payload, ev.ToolStarted):
-            self._doing = f"*Running* `{_one_line(payload.label or payload.name)}` *…*"
-        elif isinstance(payload, ev.ToolFinished):
-            self._doing = _THINKING
-
-    def text(self) -> str:
-        """In Markdown. The newest words, and what is being done."""
-        words = self._written.strip()
-        if len(words) > _TEXT_CHARS_MAX:
-            words = f"… {words[-_TEXT_CHARS_MAX:].lstrip()}"
-        return f"{words}\n\n{self._doing}".strip()
-
-
-def _one_line(label: str) -> str:
-    return " ".join(label.replace("`", "'").split())[:_LABEL_CHARS_MAX]
