@@ -32,6 +32,9 @@ class SlackService:
         self.acknowledged: list[str] = []
         self.history: list[dict[str, Any]] = []  # all messages of people
         self.may_read_history = True
+        self.may_read_names = True
+        self.names_hang = False
+        self.people: dict[str, dict[str, Any]] = {PERSON: {"profile": {"display_name": "Ada Lovelace"}}}
         self.connections = 0
         self.is_revoked = False
         self._clock = 1_700_000_000_000_000
@@ -215,6 +218,8 @@ class SlackService:
         failure = self.failures.pop(0) if self.failures and method in _WRITES else None
         if callable(failure):
             return failure()
+        if method == "users.info" and self.names_hang:
+            await anyio.sleep_forever()
         answer = self._answer(method, sent)
         if failure == "500":
             return web.Response(status=500, text="<html>", content_type="text/html")
@@ -233,6 +238,7 @@ class SlackService:
             "files.completeUploadExternal": self._share,
             "files.info": self._describe,
             "users.conversations": self._list_channels,
+            "users.info": self._introduce,
             "conversations.history": self._page,
         }
         return answers[method](sent)
@@ -256,6 +262,13 @@ class SlackService:
         if not self.may_read_history:
             return {"error": "missing_scope"}
         return {"channels": [{"id": name} for name in sorted({one["channel"] for one in self.history})]}
+
+    def _introduce(self, sent: dict[str, Any]) -> dict[str, Any]:
+        if not self.may_read_names:
+            return {"error": "missing_scope"}
+        if sent["user"] not in self.people:
+            return {"error": "user_not_found"}
+        return {"user": {"id": sent["user"], "name": "login", **self.people[sent["user"]]}}
 
     def _page(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Newest first, two at a time."""

@@ -72,6 +72,58 @@ async def until(fact: Callable[[], object], what: str) -> None:
             await anyio.sleep(0.005)
 
 
+# --- names -------------------------------------------------------------------------------------------
+
+
+async def test_people_are_called_by_their_names_and_slack_is_asked_once(
+    platform: SlackPlatform, service: SlackService
+) -> None:
+    service.people["U_GRACE"] = {"real_name": "Grace Hopper", "profile": {"display_name": ""}}
+    async with receiving(platform) as receiver:
+        service.say("hello")
+        service.say("ask <@U_GRACE> and <@U_NOBODY>")
+        service.say("<@U_GRACE> again")
+        found = await receiver.has(3)
+    assert [update.sender_name for update in found] == ["Ada Lovelace"] * 3
+    assert [update.text for update in found[1:]] == ["ask @Grace Hopper and @U_NOBODY", "@Grace Hopper again"]
+    assert {update.sender for update in found} == {PERSON}  # who may talk is decided by the id
+    assert service.calls.count("users.info") == 3
+
+
+async def test_a_message_arrives_without_a_name_if_slack_does_not_say_it(
+    platform: SlackPlatform, service: SlackService, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.may_read_names = False  # an app that was installed with fewer scopes
+    async with receiving(platform) as receiver:
+        service.say("hello")
+        service.say("again")
+        found = await receiver.has(2)
+    assert [update.sender_name for update in found] == ["", ""]
+    assert service.calls.count("users.info") == 1
+    assert "users:read" in caplog.text
+
+
+async def test_names_that_do_not_come_hold_up_one_message_for_a_moment_only(
+    platform: SlackPlatform, service: SlackService
+) -> None:
+    service.names_hang = True
+    async with receiving(platform) as receiver:
+        service.say("hello")
+        service.say("again")
+        found = await receiver.has(2)
+    assert [update.text for update in found] == ["hello", "again"]
+    assert service.calls.count("users.info") == 1
+
+
+async def test_nobody_s_name_is_asked_for_who_does_not_talk_to_the_bot(
+    platform: SlackPlatform, service: SlackService
+) -> None:
+    async with receiving(platform) as receiver:
+        service.say("lunch?", CHANNEL)
+        await receiver.has(1)
+    assert "users.info" not in service.calls
+
+
 # --- receiving ---------------------------------------------------------------------------------------
 
 

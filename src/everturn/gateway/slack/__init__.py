@@ -1,7 +1,7 @@
 """Slack: messages come in over a WebSocket (Socket Mode), answers leave through the Web API.
 
 Imports domain, gateway's rendering and slack-sdk. ``updates`` reads what Slack sends, ``history`` finds
-what it did not send; ``platform`` talks to it.
+what it did not send, ``people`` what its people are called; ``platform`` talks to it.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from everturn.domain.platform import Deliver, Features, Identity, Promises, Send
 from everturn.gateway.dialects import Dialect, escape_slack
 from everturn.gateway.rendering import render
 from everturn.gateway.slack.history import find_missed
+from everturn.gateway.slack.people import PeopleNames
 from everturn.gateway.slack.updates import Frame, UpdateReader
 
 TEXT_CHARS_MAX: Final = 3_000  # of a section, which a message with buttons consists of
@@ -85,6 +86,7 @@ class SlackPlatform:
         self._web = AsyncWebClient(
             tokens.bot, base_url=settings.api_url, timeout=_TIMEOUT_S, retry_handlers=[]
         )
+        self._names = PeopleNames(account, self._web, clock)
         self._is_lost = False  # the last connection ended, and Slack did not announce it
         self._newest_us = clock.now_ms() * 1000  # time of the newest message that was stored
         self.ignored = 0  # frames that were no update for us
@@ -130,7 +132,8 @@ class SlackPlatform:
     async def _deliver(self, reader: UpdateReader, frame: Frame, deliver: Deliver) -> None:
         update = self._update(reader, frame)
         if update is not None:
-            await deliver(update)
+            # Only of those who talk to the bot: in a busy channel Slack would be asked about everyone.
+            await deliver(await self._names.write_into(update) if update.is_addressed else update)
             self._newest_us = max(self._newest_us, update.number or 0)
 
     async def _socket_url(self) -> str:
