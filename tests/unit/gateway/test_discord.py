@@ -184,6 +184,24 @@ async def test_a_token_that_is_reset_while_it_is_connected_is_told(
         await platform.receive(Receiver().deliver)
 
 
+async def test_a_wrong_api_url_is_named_and_not_only_the_token(service: DiscordService) -> None:
+    settings = DiscordSettings(api_url=f"{service.url}/elsewhere", gateway_url=service.gateway_url)
+    platform = DiscordPlatform("club", TOKEN, settings, SystemClock())
+    with pytest.raises(PlatformRefused) as refused:
+        await platform.identify()
+    await platform.close()
+    assert f"{service.url}/elsewhere" in refused.value.hint
+    assert "api_url" in refused.value.hint
+
+
+async def test_missing_libraries_for_voice_are_not_logged(
+    platform: DiscordPlatform, service: DiscordService, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with TestDiscord().receiving(platform, service, Receiver().deliver):
+        await until("it is connected", lambda: service.identified)
+    assert "voice" not in caplog.text
+
+
 # --- what is sent ----------------------------------------------------------------------------------
 
 

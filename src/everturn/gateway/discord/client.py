@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Final
 
 from aiohttp import ClientConnectorError, ClientError
-from discord import ConnectionClosed, File, HTTPException, LoginFailure, RateLimited
+from discord import ConnectionClosed, File, HTTPException, LoginFailure, RateLimited, VoiceClient
 from discord.http import HTTPClient, Route
 
 from everturn.domain.errors import PlatformBusy, PlatformRefused
@@ -17,6 +17,10 @@ from everturn.domain.json_types import Json
 
 _NEVER_WAIT_S: Final = 0.01
 _WRONG_TOKEN_CLOSE: Final = 4004
+
+
+# Each account would log two warnings about libraries for voice, which nobody here needs.
+VoiceClient.warn_nacl = VoiceClient.warn_dave = False
 
 
 class TokenRefused(PlatformRefused):

@@ -58,10 +58,12 @@ _log = logging.getLogger("everturn.gateway")
 
 
 class DiscordSettings(msgspec.Struct, frozen=True, kw_only=True):
-    api_url: Annotated[str, Meta(description="The HTTP API.")] = Route.BASE
-    gateway_url: Annotated[str, Meta(description="The gateway's socket.")] = str(
-        DiscordWebSocket.DEFAULT_GATEWAY
+    api_url: Annotated[str, Meta(description=f"The HTTP API with its version, as in {Route.BASE}.")] = (
+        Route.BASE
     )
+    gateway_url: Annotated[
+        str, Meta(description="The gateway's socket. It is not asked for: set it together with api_url.")
+    ] = str(DiscordWebSocket.DEFAULT_GATEWAY)
 
 
 def platform(
@@ -110,9 +112,14 @@ class DiscordPlatform:
             self._http = None
 
     async def identify(self) -> Identity:
-        with translate_errors(is_harmless_twice=True):
-            http = await self._open()
-            me = await http.request(Route("GET", "/users/@me"))
+        try:
+            with translate_errors(is_harmless_twice=True):
+                http = await self._open()
+                me = await http.request(Route("GET", "/users/@me"))
+        except PlatformRefused as error:
+            if self._settings.api_url != Route.BASE:  # it may not be Discord that refuses
+                error.hint = f"Asked at {self._settings.api_url}. Is that api_url right? {error.hint}".strip()
+            raise
         return Identity(me["id"], me["username"], f"https://discord.com/users/{me['id']}")
 
     async def _open(self) -> DiscordHttp:
