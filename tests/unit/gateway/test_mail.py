@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.delivery import Chat, ChatKind, ChatPlace, NewPart, Update
+from everturn.domain.delivery import Chat, ChatKind, ChatPlace, NewPart, OutgoingFile, Update
 from everturn.domain.errors import Invalid, PlatformBusy, PlatformRefused
 from everturn.domain.platform import Platform
 from everturn.gateway.mail import MailPlatform, MailSettings
@@ -348,6 +348,17 @@ async def test_an_answer_to_something_that_is_no_address_is_refused(
         place = ChatPlace("post", "mail", ChatKind.MAIL, bad)
         with pytest.raises(PlatformRefused):
             await platform.send(part_of(msgspec.structs.replace(chat, place=place), NewPart("hello")))
+
+
+async def test_a_mail_that_brings_a_file_says_so(
+    platform: MailPlatform, service: MailService, chat: Chat, tmp_path: Path
+) -> None:
+    path = tmp_path / "made"
+    path.write_bytes(b"pass\n")
+    file = OutgoingFile(path, "__init__.py", "text/x-python")
+    await platform.send(msgspec.structs.replace(part_of(chat, NewPart(file_id="fil_x")), file=file))
+    assert [text.strip() for text in service.read()] == ["Attached: __init__.py"]
+    assert "Attached: __init__.py" in service.mails()[0].get_body(("html",)).get_content()
 
 
 # --- files and settings ------------------------------------------------------------------------------

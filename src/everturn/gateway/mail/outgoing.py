@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -21,6 +22,8 @@ REPEAT_NOTE: Final = "*This may be a repeat:*"
 _TITLE: Final = "Everturn"
 _CHARS_MAX: Final = 1 << 40  # a mail is not split
 _HEADER_CHARS_MAX: Final = 900  # a line of a mail has at most 998
+_MARKDOWN_SIGN: Final = re.compile(r"[!-/:-@\[-`{-~]")
+_ESCAPED: Final = r"\\\g<0>"
 _PAGE: Final = (
     '<!DOCTYPE html><html><head><meta charset="utf-8"></head>'
     '<body style="font-family:sans-serif;line-height:1.4">{body}</body></html>'
@@ -47,12 +50,18 @@ def write_mail(part: OutgoingPart, settings: MailSettings, now_ms: int) -> bytes
         mail["In-Reply-To"] = f"<{place.thread}>"
         mail["References"] = f"<{place.thread}>"
     mail["Auto-Submitted"] = "auto-replied"  # programs must not answer it
-    markdown = "\n\n".join(text for text in (REPEAT_NOTE if part.is_repeat else "", part.body.text) if text)
+    words = (REPEAT_NOTE if part.is_repeat else "", part.body.text or _words_about_file(part))
+    markdown = "\n\n".join(text for text in words if text)
     mail.set_content("\n\n".join(render(markdown, Dialect.PLAIN, _CHARS_MAX)) + "\n", cte="quoted-printable")
     mail.add_alternative(_PAGE.format(body=_page(markdown)), subtype="html", cte="quoted-printable")
     _attach(mail, part)
     # Lines of 78 characters, the usual limit, would break the names of long threads in two.
     return mail.as_bytes(policy=SMTP.clone(max_line_length=_HEADER_CHARS_MAX))
+
+
+def _words_about_file(part: OutgoingPart) -> str:
+    """A file comes in a mail of its own, which would be empty."""
+    return "" if part.file is None else f"Attached: {_MARKDOWN_SIGN.sub(_ESCAPED, part.file.name)}"
 
 
 def _subject(title: str) -> str:
