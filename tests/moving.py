@@ -42,7 +42,7 @@ INSERT INTO delegates VALUES (11, 'ses_d', 900, 'trn_d', 901, {_S}, 'trn_p', 'ca
   NULL, '{{}}', 1, 0, NULL, 5, NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO push_subscriptions VALUES (12, 'dev_1', 'local', 'webhook', 'n', '[]', 'sealed', 0, 'm', 3, 5, NULL, NULL, '');
 INSERT INTO notifications VALUES (13, 'ntf_1', 5, 12, 'ask', 'cause', '{{}}', 'due', 6, 7);
-INSERT INTO records VALUES ('local', 'test', 'Ω', '{{"größe": 1}}', 5);
+INSERT INTO records VALUES ('local', 'test', 'Ω', '{{"größe": 1}}', 5), ('system', 'profile', 'writer@2', '{{}}', 6);
 INSERT INTO workers VALUES ('wrk_gone', '/elsewhere', 1, 2, NULL);
 """
 LARGE = bytes(range(256)) * 9000  # more than two pieces, in a pack of its own

@@ -31,13 +31,17 @@ async def admit(update: Update) -> Admission | None:
     return None if role is None else Admission(OWNER, role, "default")
 
 
+async def _profiles() -> tuple[str, ...]:
+    return ("default", "quiet")
+
+
 def services_of(harness: Harness, *, page_url: str = "") -> AccountServices:
     return AccountServices(
         harness.store,
         harness.engine,
         harness.clock,
         harness.engine.worker,
-        profiles=("default", "quiet"),
+        profiles=_profiles,
         page_url=page_url,
     )
 

@@ -31,6 +31,7 @@ from everturn.schedules import ScheduleBook, ScheduleCommand, ScheduleRunner, Sc
 from everturn.skills import BuiltSkills, build_skills
 from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
 from everturn.tools import EverturnToolbox, Sandbox, ToolServices
+from everturn.tools.profile_book import ProfileBook
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
 from everturn.web import LOCAL_OWNER, Web, WebServices, build_web, open_accounts
 from everturn.web.api.memory import MemoryApi
@@ -96,12 +97,13 @@ async def open_app(
         await import_notes(memory, config.home, ids)
         sandbox = Sandbox(config.home)
         jobs = _make_jobs(config, store, sandbox, runtime)
+        profiles = ProfileBook(config.profiles, store.records)
         skills = build_skills(
             store,
             config.home,
             runtime,
             owner=LOCAL_OWNER,
-            names_of=lambda profile: config.profiles.get(profile).skills,
+            names_of=lambda profile: _skills_of(profiles, profile),
         )
         delegates = Delegates(store, clock, config.delegates)
         tool_services = msgspec.structs.replace(
@@ -126,6 +128,7 @@ async def open_app(
                     config.budget.guest_budgets(),
                     delegates,
                     skills.turns,
+                    lambda: read_turn_profiles(profiles),
                 ),
                 runtime,
                 engine_settings(config),
@@ -193,17 +196,29 @@ def engine_settings(config: Config) -> EngineSettings:
         system_prompt=profiles.get(DEFAULT).prompt,
         small_prompt=profiles.get(POCKET).prompt,
         short_prompts={DEFAULT_PROMPT: SHORT_PROMPT},
-        profiles={
-            name: EngineProfile(name, profile.prompt, profile.model)
-            for name, profile in profiles.profiles.items()
-        },
+        profiles=_for_engine(profiles),
     )
+
+
+def _for_engine(profiles: Profiles) -> dict[str, EngineProfile]:
+    return {name: EngineProfile(name, one.prompt, one.model) for name, one in profiles.profiles.items()}
+
+
+async def read_turn_profiles(book: ProfileBook) -> dict[str, EngineProfile]:
+    return _for_engine(await book.refresh())
+
+
+async def _skills_of(book: ProfileBook, profile: str | None) -> tuple[str, ...] | None:
+    return (await book.get(profile)).skills
 
 
 def open_gateway(app: App) -> GatewayAccounts:
     """The accounts on messaging platforms; they are served while it is entered. Only a server enters it: a
     command or an embedding program that ends soon must not take messages."""
-    profiles = tuple(app.config.profiles.names)
+
+    async def profiles() -> list[str]:
+        return (await app.toolbox.profile_book.refresh()).names
+
     delivery = AccountServices(
         app.store,
         app.engine,

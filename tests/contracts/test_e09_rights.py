@@ -25,6 +25,7 @@ from everturn.testing.harness import OWNER, Harness, open_harness
 from everturn.tools import EverturnToolbox, McpServer, Profile, Profiles, Sandbox, ToolServices, built_in
 from everturn.tools.knowledge.book import Knowledge
 from everturn.tools.mcp.tool_search import CALL, FIND, TOOLS_MAX
+from everturn.tools.profile_book import ProfileBook
 from tests.delegating import CHILD, Delegating, hand_over, task
 from tests.mcp_service import McpService, serve_mcp
 from tests.unit.skills.kit import content_of
@@ -86,6 +87,10 @@ class Reaching(Delegating):
         return sum("There is no tool" in result.text for result in results)
 
 
+async def _skills_of(book: ProfileBook, name: str | None) -> tuple[str, ...] | None:
+    return (await book.get(name)).skills
+
+
 @asynccontextmanager
 async def reaching(
     store: Store,
@@ -100,9 +105,8 @@ async def reaching(
     models = [ScriptedModel(*parent, clock=clock), ScriptedModel(*child, name=CHILD, clock=clock)]
     delegates = Delegates(store, clock, DelegateSettings())
     runtime = Runtime(clock, Ids(clock), Probe())
-    skills = build_skills(
-        store, home, runtime, owner=OWNER, names_of=lambda profile: known.get(profile).skills
-    )
+    book = ProfileBook(known, store.records)
+    skills = build_skills(store, home, runtime, owner=OWNER, names_of=lambda name: _skills_of(book, name))
     services = ToolServices(
         store.records,
         store.search,

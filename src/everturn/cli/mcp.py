@@ -117,7 +117,7 @@ def add(
     async def work(toolbox: EverturnToolbox, store: Store, config: Config) -> None:
         server = make_server(table)
         for profile in server.profiles:
-            toolbox.profiles.get(profile)
+            await toolbox.profile_book.get(profile)
         await toolbox.mcp.book.check_new(server)
         given: dict[str, str | None] = {key: await asyncio.to_thread(_read_key, key) for key in keys}
         await toolbox.mcp.sign_ins.forget(name)

@@ -29,7 +29,7 @@ from everturn.cli.common import (
 from everturn.cli.parameters import parameter_options, parameters_of
 from everturn.cli.screen import Screen
 from everturn.cli.unfinished import refuse_leftover
-from everturn.config import read_config
+from everturn.config import Config, read_config
 from everturn.domain import events as ev
 from everturn.domain.asks import Ask
 from everturn.domain.errors import EverturnError, Invalid, NothingToDo, WrongState
@@ -39,7 +39,9 @@ from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.turns import ENDED, Turn, TurnKind, TurnState
 from everturn.engine import Engine
 from everturn.engine.titles import title_from
-from everturn.store import Store
+from everturn.store import Store, has_store
+from everturn.tools.profile_book import ProfileBook
+from everturn.tools.profiles import Profile
 from everturn.web import configure_logs
 
 # Exit codes, so that scripts can tell how the turn ended.
@@ -120,6 +122,14 @@ def run_(
     sys.exit(run(_run(home, asked, session_id, attached, project, is_json)))
 
 
+async def _profile_of(config: Config, name: str | None) -> Profile:
+    """Raises Invalid. Those of config.toml are known without the store."""
+    if name in (None, *config.profiles.names) or not has_store(config.database_url, config.home):
+        return config.profiles.get(name)
+    async with open_config_store(config) as store:
+        return await ProfileBook(config.profiles, store.records).get(name)
+
+
 async def _run(
     home: Path | None,
     asked: Submission,
@@ -130,7 +140,7 @@ async def _run(
 ) -> int:
     config = read_config(home)
     refuse_leftover(config.home)
-    profile = config.profiles.get(asked.profile)
+    profile = await _profile_of(config, asked.profile)
     model = asked.model or (None if session_id else profile.model or config.model)
     if model is not None:
         await check_model(config, model)  # first, so that an error leaves no session without a turn

@@ -221,7 +221,8 @@ class Commands:
 
     async def _profile(self, received: Received, rest: str) -> Done:
         session = await self._session(received.chat)
-        known = self._context.services.profiles
+        name_profiles = self._context.services.profiles
+        known = () if name_profiles is None else await name_profiles()
         names = f"The profiles are: {', '.join(known)}." if known else ""
         if not rest:
             return Done(f"The profile is {session.profile or 'default'}. {names}".strip())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import anyio
@@ -57,6 +57,9 @@ class RunsCommand(Protocol):
     async def __call__(self, received: Received, rest: str) -> str: ...
 
 
+NamesProfiles = Callable[[], Awaitable[Sequence[str]]]
+
+
 class AccountServices(msgspec.Struct, frozen=True):
     """What every account is given. ``worker``: this process, as it is registered in the store. ``profiles``:
     names that a chat may choose from. ``models`` None: names of models are not checked. ``page_url``: where
@@ -68,7 +71,7 @@ class AccountServices(msgspec.Struct, frozen=True):
     clock: Clock
     worker: str
     models: Models | None = None
-    profiles: tuple[str, ...] = ()
+    profiles: NamesProfiles | None = None
     page_url: str = ""
     probe: Probe = Probe()
     timezone: str = "UTC"

@@ -177,7 +177,8 @@ class Agents:
     @asynccontextmanager
     async def bind(self, claim: Claim, default_model: str) -> AsyncIterator[BoundAgent]:
         """The agent for this turn. It is not evicted inside the context."""
-        services, session, turn = self._services, claim.session, claim.turn
+        session, turn = claim.session, claim.turn
+        services = await self._services.for_owner(session.owner)
         profile = turn.profile or session.profile
         tools = await tools_of(services, session, turn)
         system = services.settings.profile(profile).system_prompt or services.settings.system_prompt
@@ -190,7 +191,9 @@ class Agents:
         is_new = self._cache.peek(key_of(session, profile)) is None
         known = await self._read_recalled(session, profile, memory)
         plain = WarmAgent(system, services.settings.small_prompt, tuple(tool.spec.schema for tool in tools))
-        signature = _signature(plain, self._model(session, turn, default_model), memory, known.forgotten)
+        of_profile = services.settings.profile(profile).model
+        model = turn.model or session.model or of_profile or default_model
+        signature = _signature(plain, model, memory, known.forgotten)
         async with self._cache.bind(
             key_of(session, profile), signature, lambda: self._build(plain, session, memory)
         ) as entry:
@@ -258,10 +261,6 @@ class Agents:
         if known.text is not None:
             return known.text
         return await memory.recall_frozen(warm.handle, session.owner, session.id, session.key, turn.text)
-
-    def _model(self, session: Session, turn: Turn, default: str) -> str:
-        profile = self._services.settings.profile(turn.profile or session.profile)
-        return turn.model or session.model or profile.model or default
 
 
 def key_of(session: Session, profile: str | None) -> str:

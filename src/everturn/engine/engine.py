@@ -93,6 +93,7 @@ class Engine:
             recorder,
             self.restorer,
             parts.skills,
+            parts.profiles,
         )
         self.moves = Moves(store, self.restorer)
         self._memory_tasks = MemoryTasks(parts.memory, clock, settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from everturn.domain.budgets import BudgetLimit
@@ -16,9 +18,12 @@ from everturn.engine.budget_watch import BudgetWatch
 from everturn.engine.delegates import Delegates
 from everturn.engine.lease import Lease
 from everturn.engine.preferences import read_preferences
-from everturn.engine.settings import EngineSettings
+from everturn.engine.settings import EngineSettings, TurnProfile
 from everturn.memory import Memory
 from everturn.workspace import Recorder, Restorer
+
+ReadsProfiles = Callable[[], Awaitable[dict[str, TurnProfile]]]
+"""The profiles of now, by name."""
 
 
 class EngineParts(msgspec.Struct, frozen=True):
@@ -33,6 +38,7 @@ class EngineParts(msgspec.Struct, frozen=True):
     guest_budgets: tuple[BudgetLimit, ...] = ()
     delegates: Delegates | None = None
     skills: Skills | None = None
+    profiles: ReadsProfiles | None = None  # None: those of the settings
 
 
 class TurnServices(msgspec.Struct, frozen=True):
@@ -49,6 +55,7 @@ class TurnServices(msgspec.Struct, frozen=True):
     recorder: Recorder | None = None  # None: workspaces are not recorded
     restorer: Restorer | None = None  # there if workspaces are recorded
     skills: Skills | None = None
+    profiles: ReadsProfiles | None = None
     preferred_model: str | None = None  # of the turn's owner
 
     @property
@@ -57,13 +64,15 @@ class TurnServices(msgspec.Struct, frozen=True):
         return self.preferred_model or self.models.default
 
     async def for_owner(self, owner: str) -> TurnServices:
-        """These services with the owner's preferences applied to the settings.
+        """These services with the profiles of now, and the owner's preferences applied to the settings.
 
         Called each time a turn is claimed: a user who raises a limit and then answers "continue" continues
         with the new limit.
         """
         preferences = await read_preferences(self.store.records, owner)
         settings = preferences.over(self.settings)
+        if self.profiles is not None:
+            settings = msgspec.structs.replace(settings, profiles=await self.profiles())
         return msgspec.structs.replace(self, settings=settings, preferred_model=preferences.model)
 
     async def may_start(self) -> None:

@@ -28,7 +28,7 @@ class BuiltSkills(msgspec.Struct, frozen=True):
 
 
 def build_skills(
-    store: Store, home: Path, runtime: Runtime, *, owner: str, names_of: SkillNames = lambda profile: None
+    store: Store, home: Path, runtime: Runtime, *, owner: str, names_of: SkillNames | None = None
 ) -> BuiltSkills:
     """``owner``: whose files the folders of skills and prompts in the data folder are. ``names_of``: the
     skills of a profile."""
@@ -36,6 +36,10 @@ def build_skills(
     shelf = SkillShelf(records, store.blobs)
     book = SkillBook(records, shelf, runtime.clock, home, owner=owner, machine=machine, probe=runtime.probe)
     unpacked = Unpacked(home / "unpacked-skills", shelf)
-    turns = TurnSkills(records, shelf, book, unpacked, runtime.clock, names_of)
+    turns = TurnSkills(records, shelf, book, unpacked, runtime.clock, names_of or _all)
     prompts = PromptBook(records, runtime.clock, home, owner=owner, machine=machine)
     return BuiltSkills(book, turns, SkillTool(turns), prompts, Slash(turns, prompts))
+
+
+async def _all(profile: str | None) -> None:
+    """Every profile may use all skills."""

@@ -4,7 +4,7 @@ first."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,7 @@ _QUESTION_CHARS_MAX: Final = 60_000
 _DIFF_CHARS_MAX: Final = 20_000
 _PROJECTS_MAX: Final = 50  # whose folders are remembered between turns
 
-SkillNames = Callable[[str | None], Sequence[str] | None]  # of a profile; None: all
+SkillNames = Callable[[str | None], Awaitable[Sequence[str] | None]]  # of a profile; None: all
 
 
 class ProjectSkill(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class TurnSkills:
     async def list_offered(
         self, owner: str, profile: str | None, workspace: Path | None
     ) -> list[OfferedSkill]:
-        names = self._names_of(profile)
+        names = await self._names_of(profile)
         by_name: dict[str, OfferedSkill] = {}
         if names is not None and not names:
             return []
@@ -137,7 +137,7 @@ class TurnSkills:
         """See ``domain.skills.SkillFolders``. Folders that are not unpacked here yet are, if the call names
         them: the turn may have read the skill on another machine."""
         words = " ".join(str(value) for value in call.arguments.values())
-        names = self._names_of(call.profile)
+        names = await self._names_of(call.profile)
         folders: list[Path] = []
         for _, version in await self._list_trusted(call.owner, call.workspace):
             if names is not None and version.name not in names:

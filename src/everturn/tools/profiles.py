@@ -247,7 +247,8 @@ class Profiles(msgspec.Struct, frozen=True):
         if profile.host_network and not is_on:
             raise HostNetworkRefused(f"The profile {profile.name!r}")
         for server in profile.mcp:
-            self.check_server(self.servers[server], is_on=is_on)
+            if server in self.servers:  # others are records, which never have it
+                self.check_server(self.servers[server], is_on=is_on)
 
     def check_server(self, server: McpServer, *, is_on: bool) -> None:
         """The same for a single MCP server."""

@@ -37,6 +37,7 @@ from everturn.tools.policy.hosts import host_concern, host_key, is_listed
 from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
 from everturn.tools.policy.policy import Policy
 from everturn.tools.policy.trust import Trust
+from everturn.tools.profile_book import ProfileBook
 from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles, find_excess
 from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox
@@ -107,7 +108,7 @@ class EverturnToolbox:
         fetcher = fetcher or Fetcher()
         self._workspaces = Workspaces(home, services.roots)
         self.folders = Folders(self._workspaces)
-        self._profiles = profiles
+        self.profile_book = ProfileBook(profiles, records)
         self._sandbox = sandbox or Sandbox(home)
         self._gate = Gate(fetcher.network)
         self._has_sign_in = services.has_sign_in
@@ -122,7 +123,7 @@ class EverturnToolbox:
         sign_ins = SignIns(services.secrets, fetcher.network, clock)
         servers = McpServers(self._sandbox, self._gate, records, clock, services.secret, sign_ins)
         book = ServerBook(profiles.servers, records)
-        self.mcp = ProfileServers(servers, book, self.trust, self.policy, profiles, self._workspaces)
+        self.mcp = ProfileServers(servers, book, self.trust, self.policy, self.profile_book, self._workspaces)
         self._interpreters = Interpreters()
         around = Surroundings(self._context_of, services.skill_folders, self._interpreters)
         self._tools = ToolSet(
@@ -159,7 +160,7 @@ class EverturnToolbox:
     async def tools(
         self, owner: str, session_id: str, profile: str | None, only: Collection[str] | None = None
     ) -> Sequence[Tool]:
-        found = self._profiles.get(profile)
+        found = await self.profile_book.get(profile)
         await self._check_sign_in(profile)
         own, trusted = self._split(found, await self.mcp.tools(owner, found, session_id))
         if only is not None:
@@ -212,7 +213,8 @@ class EverturnToolbox:
 
     @property
     def profiles(self) -> Profiles:
-        return self._profiles
+        """As the last reading found them; ``profile_book`` reads again."""
+        return self.profile_book.in_force
 
     async def instructions(self, owner: str, workspace: Path) -> Instructions:
         """The workspace's AGENTS.md: its text if it is trusted, else what to ask about."""
@@ -224,7 +226,7 @@ class EverturnToolbox:
     async def list_untrusted(self, owner: str, session_id: str, profile: str | None) -> list[Untrusted]:
         """What the MCP servers of the profile say, as far as the user has not decided on it."""
         await self._check_sign_in(profile)
-        return await self.mcp.list_untrusted(owner, session_id, self._profiles.get(profile))
+        return await self.mcp.list_untrusted(owner, session_id, self.profiles.get(profile))
 
     async def decide_untrusted(
         self, owner: str, session_id: str, name: str, digest: str, *, use: bool
@@ -276,7 +278,7 @@ class EverturnToolbox:
 
     async def check_server(self, name: str) -> None:
         """Raises NotFound, HostNetworkRefused."""
-        self._profiles.check_server(await self.mcp.book.get(name), is_on=await self._has_sign_in())
+        self.profiles.check_server(await self.mcp.book.get(name), is_on=await self._has_sign_in())
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -303,7 +305,8 @@ class EverturnToolbox:
 
     async def _find_excess(self, call: ToolCall, wanted: str) -> str:
         """What a session with this profile could do that the caller's cannot, in a few words."""
-        other, own = self._profiles.get(wanted), self._profiles.get(call.profile)
+        profiles = await self.profile_book.refresh()
+        other, own = profiles.get(wanted), profiles.get(call.profile)
         if excess := find_excess(other, own):
             return excess
         known = {server.name for server in await self.mcp.of_profile(own)}
@@ -317,7 +320,7 @@ class EverturnToolbox:
         return f"it searches {more[0].name}" if more else ""
 
     async def _known_tools(self, owner: str, profile: str | None) -> tuple[Sequence[Tool], Sequence[Tool]]:
-        found = self._profiles.get(profile)
+        found = await self.profile_book.get(profile)
         return self._split(found, await self.mcp.known_tools(owner, found))
 
     def _split(self, profile: Profile, mcp: Sequence[ServerTool]) -> tuple[Sequence[Tool], Sequence[Tool]]:
@@ -326,7 +329,7 @@ class EverturnToolbox:
         return own, [tool for tool in mcp if isinstance(tool, ResourceTool) or tool.is_trusted]
 
     async def _find(self, call: ToolCall) -> Tool | None:
-        profile = self._profiles.get(call.profile)
+        profile = self.profiles.get(call.profile)
         known = self._tools.find(call.name, is_gated=self._is_gated(profile))
         if known is not None or ("__" not in call.name and call.name not in (FIND, CALL)):
             return known
@@ -345,8 +348,9 @@ class EverturnToolbox:
     async def _check_sign_in(self, profile: str | None) -> None:
         """Raises HostNetworkRefused."""
         is_on = await self._has_sign_in()
-        self._profiles.check_sign_in(profile, is_on=is_on)
-        await self.mcp.check_sign_in(self._profiles.get(profile), is_on=is_on)
+        profiles = await self.profile_book.refresh()
+        profiles.check_sign_in(profile, is_on=is_on)
+        await self.mcp.check_sign_in(profiles.get(profile), is_on=is_on)
 
     @asynccontextmanager
     async def _door(self, call: ToolCall) -> AsyncIterator[Door]:
@@ -391,7 +395,7 @@ class EverturnToolbox:
         return Judgement(label=one_line(f"{call.name} {words}"), concerns=(concern,))
 
     def _context_of(self, call: ToolCall) -> CallContext:
-        profile = self._profiles.get(call.profile)
+        profile = self.profiles.get(call.profile)
         return CallContext(
             workspace=call.workspace,
             home=self._workspaces.home,

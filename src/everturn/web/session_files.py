@@ -97,7 +97,7 @@ class SessionFiles:
                 f"The files of this session are on another machine, {name}. Nothing was saved.",
                 hint="Save it there." if is_project else "Try again when its turn has ended.",
             )
-        self.check_profile(session, "saved")
+        await self.check_profile(session, "saved")
         # Finishes an earlier restore first: a branch that was not used yet has its files to come.
         async with self._restorer.hold(session) as folder:
             save = partial(save_file, folder, path, source, tag, is_project=is_project)
@@ -110,10 +110,10 @@ class SessionFiles:
                 _log.warning("a saved file is not in a checkpoint yet: %s", error.message)
                 return name, None
 
-    def check_profile(self, session: Session, done: str) -> None:
+    async def check_profile(self, session: Session, done: str) -> None:
         """Raises Denied if a profile that only reads works in a project: then a request changes no file there
         either. ``done``: what the request would have done, e.g. ``saved``."""
-        profile = self._toolbox.profiles.get(session.profile)
+        profile = await self._toolbox.profile_book.get(session.profile)
         if session.project is not None and not profile.may_change_files:  # guard: e06
             raise Denied(
                 f"Nothing was {done}: the profile {profile.name} only reads, and the folder is a project's.",

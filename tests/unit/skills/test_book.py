@@ -72,12 +72,16 @@ async def test_a_skill_that_is_off_or_not_of_the_profile_is_not_offered(
     store: Store, data_dir: Path, clock: FakeClock
 ) -> None:
     names = {"some": ("photos",), "none": ()}
+
+    async def names_of(profile: str | None) -> tuple[str, ...] | None:
+        return names.get(profile or "")
+
     skills = build_skills(
         store,
         data_dir,
         Runtime(clock, Ids(clock), HoldingProbe()),
         owner=OWNER,
-        names_of=lambda profile: names.get(profile or ""),
+        names_of=names_of,
     )
     for name in ("photos", "restic-care"):
         (skill,) = await skills.book.add(OWNER, [content := content_of(name)], USER, "page")

@@ -22,7 +22,8 @@ from everturn.tools.mcp.sign_in import SignIns
 from everturn.tools.mcp.trust import McpTrust, texts_of
 from everturn.tools.policy.policy import Policy
 from everturn.tools.policy.trust import Trust
-from everturn.tools.profiles import McpServer, Profile, Profiles
+from everturn.tools.profile_book import ProfileBook
+from everturn.tools.profiles import McpServer, Profile
 from everturn.tools.schema import ToolFailed
 from everturn.tools.workspaces import Workspaces
 
@@ -46,7 +47,7 @@ class ProfileServers:
         book: ServerBook,
         trust: Trust,
         policy: Policy,
-        profiles: Profiles,
+        profiles: ProfileBook,
         workspaces: Workspaces,
     ) -> None:
         self.servers = servers
@@ -67,7 +68,7 @@ class ProfileServers:
     async def check_sign_in(self, profile: Profile, *, is_on: bool) -> None:
         """Raises HostNetworkRefused."""
         for server in await self.of_profile(profile):
-            self._profiles.check_server(server, is_on=is_on)
+            self._profiles.in_force.check_server(server, is_on=is_on)
 
     # --- tools ---------------------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class ProfileServers:
     async def offered_prompts(self, owner: str, profile: str | None) -> dict[str, OfferedPrompt]:
         """What the profile's servers offered when they were last asked, by the name behind the slash."""
         found: dict[str, OfferedPrompt] = {}
-        for server in await self.of_profile(self._profiles.get(profile)):
+        for server in await self.of_profile(await self._profiles.get(profile)):
             known = await self.servers.read_stored(owner, server)
             for prompt in () if known is None else known.prompts:
                 if all(_WORD.fullmatch(one.name) for one in prompt.arguments):

@@ -172,7 +172,7 @@ class DelegatesApi:
     async def apply(self, call: ApiCall[Nothing, ApplyFiles]) -> FilesApplied:
         delegate = await self._store.delegates.get(call.owner, call.path["delegate"])
         session = await self._store.sessions.get(call.owner, delegate.parent_session)
-        self._files.check_profile(session, "applied")
+        await self._files.check_profile(session, "applied")
         choice = call.body.on_conflict
         applied = await self._engine.delegates.apply_for_user(delegate, choice)
         if applied.conflicts and choice is None:

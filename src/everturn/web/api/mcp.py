@@ -284,7 +284,7 @@ class McpApi:
 
     async def add(self, call: ApiCall[Nothing, AddServer]) -> ServerOut:
         server = make_server({"profiles": ["default"], **call.body.settings})
-        self._check_profiles(server)
+        await self._check_profiles(server)
         # Keys first: a server without them would start and fail. Those of an earlier one of this name go.
         await self._mcp.book.check_new(server)
         await self._mcp.sign_ins.forget(server.name)
@@ -296,7 +296,7 @@ class McpApi:
     async def change(self, call: ApiCall[Nothing, ServerSettings]) -> ServerOut:
         before = await self._mcp.book.get(call.path["server"])
         server = make_server({**msgspec.to_builtins(before), **call.body.settings})
-        self._check_profiles(server)
+        await self._check_profiles(server)
         if _place(server) != _place(before):
             # What was given for one place is not sent to another.
             self._mcp.book.refuse_configured(server.name)
@@ -319,9 +319,9 @@ class McpApi:
         await self._toolbox.check_server(call.path["server"])
         return await self._out(await self._mcp.test(call.owner, call.path["server"]), may_edit=True)
 
-    def _check_profiles(self, server: McpServer) -> None:
+    async def _check_profiles(self, server: McpServer) -> None:
         for name in server.profiles:
-            self._toolbox.profiles.get(name)
+            await self._toolbox.profile_book.get(name)
 
     # --- tools ---------------------------------------------------------------------------------------
 
@@ -394,7 +394,7 @@ class McpApi:
     async def _out(self, state: ServerState, *, may_edit: bool) -> ServerOut:
         server = await self._mcp.book.get(state.name)
         is_configured = self._mcp.book.is_configured(state.name)
-        profiles = self._toolbox.profiles.profiles
+        profiles = (await self._toolbox.profile_book.refresh()).profiles
         using = [name for name, one in profiles.items() if state.name in one.mcp or name in server.profiles]
         return ServerOut(
             **{name: getattr(state, name) for name in state.__struct_fields__},

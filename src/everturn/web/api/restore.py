@@ -130,7 +130,8 @@ class RestoreApi:
 
     async def restore(self, call: ApiCall[Nothing, RestoreFiles]) -> FilesAreRestored:
         body, session_id = call.body, call.path["session"]
-        self._files.check_profile(await self._store.sessions.get(call.owner, session_id), "restored")
+        session = await self._store.sessions.get(call.owner, session_id)
+        await self._files.check_profile(session, "restored")
         shown = await self._restore_plan(call.owner, session_id, body.at, body.paths)
         if shown is None:
             raise e.NothingToDo("The files of sessions are not recorded here.")

@@ -108,7 +108,7 @@ class SettingsApi:
     async def change(self, call: ApiCall[Nothing, ChangePreferences]) -> Settings:
         body = call.body
         if isinstance(body.profile, str):
-            self._toolbox.profiles.get(body.profile)  # raises Invalid for one that is not there
+            await self._toolbox.profile_book.get(body.profile)  # raises Invalid for one that is not there
         for name in (body.model, body.title_model, *(body.fallback_models or ())):
             if isinstance(name, str):
                 self._refuse_unknown(name)

@@ -62,7 +62,7 @@ class ToolsApi:
                 method="GET",
                 path="/api/profiles",
                 run=self.profiles,
-                summary="The profiles of config.toml.",
+                summary="The profiles.",
                 tag="settings",
                 answer=ProfilesOut,
             ),
@@ -78,7 +78,7 @@ class ToolsApi:
         ]
 
     async def profiles(self, call: ApiCall[Nothing, Nothing]) -> ProfilesOut:
-        found = self._toolbox.profiles.profiles
+        found = (await self._toolbox.profile_book.refresh()).profiles
         return ProfilesOut(
             tuple(
                 ProfileOut(
