@@ -16,7 +16,7 @@ export const knowledgeWords = {
   profiles: "Profiles",
   sessions: "Sessions",
   addSession: "Add a session",
-  nobody: "Nobody can search it yet.",
+  nobody: "No session can search it yet.",
   none: "No knowledge yet",
   noneHelp: "Choose a folder with your documents, or upload some.",
   make: "Make",

@@ -36,7 +36,7 @@ export const workWords = {
   whenHelp: {
     wake: "The agent gets the exit code and the last lines, once. If it is busy, the report is queued.",
     tell: "The session moves up in the list and is marked as unread. The agent is not woken.",
-    record: "Nobody is notified. The result is listed here.",
+    record: "No notification is sent. The result is listed here.",
   },
   stopJob: "Stop",
   stopNow: "Stop this job?",

@@ -70,112 +70,134 @@ async def open_app(
     Leaving closes in reverse: the engine releases its turns first, the store closes last.
     """
     clock = clock or SystemClock()
-    ids = Ids(clock)
-    environ = os.environ if environ is None else environ
+    runtime = Runtime(clock, Ids(clock), probe or Probe())
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(
-            open_store(
-                config.database_url, data_dir=config.home, clock=clock, probe=probe, settings=config.store
-            )
+        base = await _open_base(stack, config, runtime, os.environ if environ is None else environ)
+        work = _make_work(base)
+        toolbox = await stack.enter_async_context(_make_toolbox(base, work, tools))
+        recorder = Recorder(base.store, config.home / "indexes", config.files)
+        parts = EngineParts(
+            base.store,
+            base.models,
+            toolbox,
+            base.memory.memory if config.memory.provider else None,
+            recorder,
+            config.budget.guest_budgets(),
+            work.delegates,
+            work.skills.turns,
+            lambda: read_turn_profiles(work.profiles),
         )
-        ring = read_key_ring(environ, config.secret_key_file)
-        secrets = await stack.enter_async_context(open_secrets(store, config.home, ring))
-        store.blobs.use_keys(lambda: find_storage_keys(secrets, environ))
-        keys = Keys(secrets, environ)
-        models = await stack.enter_async_context(
-            ModelRegistry(
-                config.models,
-                keys,
-                clock,
-                environ,
-                make_shelf(config.home, environ),
-                default=config.model,
-            )
-        )
-        runtime = Runtime(clock, ids, probe or Probe())
-        memory = build_memory(store, models, config.home, runtime, settings=config.memory)
-        await import_notes(memory, config.home, ids)
-        sandbox = Sandbox(config.home)
-        jobs = _make_jobs(config, store, sandbox, runtime)
-        profiles = ProfileBook(config.profiles, store.records)
-        skills = build_skills(
-            store,
-            config.home,
-            runtime,
-            owner=LOCAL_OWNER,
-            names_of=lambda profile: _skills_of(profiles, profile),
-        )
-        delegates = Delegates(store, clock, config.delegates)
-        tool_services = msgspec.structs.replace(
-            _tool_services(config, store, keys, runtime, secrets),
-            jobs=jobs if config.jobs.per_session_max else None,
-            delegates=delegates if config.delegates.depth_max else None,
-            skill_folders=skills.turns,
-        )
-        extra = [*tools, *_own_tools(config, store, clock, memory), skills.tool]
-        toolbox = await stack.enter_async_context(
-            EverturnToolbox(config.home, tool_services, config.profiles, sandbox=sandbox, extra=extra)
-        )
-        recorder = Recorder(store, config.home / "indexes", config.files)
-        engine = await stack.enter_async_context(
-            Engine(
-                EngineParts(
-                    store,
-                    models,
-                    toolbox,
-                    memory.memory if config.memory.provider else None,
-                    recorder,
-                    config.budget.guest_budgets(),
-                    delegates,
-                    skills.turns,
-                    lambda: read_turn_profiles(profiles),
-                ),
-                runtime,
-                engine_settings(config),
-            )
-        )
-        await stack.enter_async_context(jobs.serve(engine.worker, engine.nudge))
+        engine = await stack.enter_async_context(Engine(parts, runtime, engine_settings(config)))
+        await stack.enter_async_context(work.jobs.serve(engine.worker, engine.nudge))
         yield App(
             config,
-            store,
-            models,
-            keys,
+            base.store,
+            base.models,
+            base.keys,
             toolbox,
             engine,
-            memory,
+            base.memory,
             recorder,
-            jobs,
+            work.jobs,
             clock,
-            secrets,
-            environ,
-            skills,
+            base.secrets,
+            base.environ,
+            work.skills,
         )
 
 
-def _make_jobs(config: Config, store: Store, sandbox: Sandbox, runtime: Runtime) -> Jobs:
+class _Base(msgspec.Struct, frozen=True):
+    """What everything else is built on."""
+
+    config: Config
+    runtime: Runtime
+    environ: Mapping[str, str]
+    store: Store
+    secrets: Secrets
+    keys: Keys
+    models: ModelRegistry
+    memory: BuiltMemory
+
+
+class _Work(msgspec.Struct, frozen=True):
+    """What tools use beside the store."""
+
+    sandbox: Sandbox
+    jobs: Jobs
+    profiles: ProfileBook
+    skills: BuiltSkills
+    delegates: Delegates
+
+
+async def _open_base(
+    stack: AsyncExitStack, config: Config, runtime: Runtime, environ: Mapping[str, str]
+) -> _Base:
+    clock = runtime.clock
+    store = await stack.enter_async_context(
+        open_store(
+            config.database_url, data_dir=config.home, clock=clock, probe=runtime.probe, settings=config.store
+        )
+    )
+    ring = read_key_ring(environ, config.secret_key_file)
+    secrets = await stack.enter_async_context(open_secrets(store, config.home, ring))
+    store.blobs.use_keys(lambda: find_storage_keys(secrets, environ))
+    keys = Keys(secrets, environ)
+    shelf = make_shelf(config.home, environ)
+    models = await stack.enter_async_context(
+        ModelRegistry(config.models, keys, clock, environ, shelf, default=config.model)
+    )
+    memory = build_memory(store, models, config.home, runtime, settings=config.memory)
+    await import_notes(memory, config.home, runtime.ids)
+    return _Base(config, runtime, environ, store, secrets, keys, models, memory)
+
+
+def _make_work(base: _Base) -> _Work:
+    config, store, runtime = base.config, base.store, base.runtime
+    sandbox = Sandbox(config.home)
     folder = config.home / "jobs"
-    return Jobs(JobServices(store.jobs, store.files, store.machine, sandbox, runtime, folder), config.jobs)
+    services = JobServices(store.jobs, store.files, store.machine, sandbox, runtime, folder)
+    profiles = ProfileBook(config.profiles, store.records)
+    skills = build_skills(
+        store,
+        config.home,
+        runtime,
+        owner=LOCAL_OWNER,
+        names_of=lambda profile: _skills_of(profiles, profile),
+    )
+    delegates = Delegates(store, runtime.clock, config.delegates)
+    return _Work(sandbox, Jobs(services, config.jobs), profiles, skills, delegates)
 
 
-def _own_tools(config: Config, store: Store, clock: Clock, memory: BuiltMemory) -> list[Tool]:
+def _make_toolbox(base: _Base, work: _Work, tools: Sequence[Tool]) -> EverturnToolbox:
+    config = base.config
+    services = msgspec.structs.replace(
+        _tool_services(base),
+        jobs=work.jobs if config.jobs.per_session_max else None,
+        delegates=work.delegates if config.delegates.depth_max else None,
+        skill_folders=work.skills.turns,
+    )
+    extra = [*tools, *_own_tools(base), work.skills.tool]
+    return EverturnToolbox(config.home, services, config.profiles, sandbox=work.sandbox, extra=extra)
+
+
+def _own_tools(base: _Base) -> list[Tool]:
     """The built-in tools of rooms that the toolbox may not import."""
-    book = ScheduleBook(store.schedules, clock, config.budget.timezone)
-    schedules = SchedulesTool(store, book)
-    return [schedules, memory.tool] if config.memory.provider == NOTES else [schedules]
+    book = ScheduleBook(base.store.schedules, base.runtime.clock, base.config.budget.timezone)
+    schedules = SchedulesTool(base.store, book)
+    return [schedules, base.memory.tool] if base.config.memory.provider == NOTES else [schedules]
 
 
-def _tool_services(
-    config: Config, store: Store, keys: Keys, runtime: Runtime, secrets: Secrets
-) -> ToolServices:
+def _tool_services(base: _Base) -> ToolServices:
+    store, runtime = base.store, base.runtime
     return ToolServices(
         store.records,
         store.search,
         runtime.clock,
-        secret=lambda name: _secret(keys, name),
-        secrets=secrets,
+        secret=lambda name: _secret(base.keys, name),
+        secrets=base.secrets,
         has_sign_in=open_accounts(store, runtime.clock, runtime.ids).is_sign_in_on,
-        roots=config.files.root_folders(),
-        web_search=config.search,
+        roots=base.config.files.root_folders(),
+        web_search=base.config.search,
         files=store.files,
         blobs=store.blobs,
         machine=store.machine,

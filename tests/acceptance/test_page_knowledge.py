@@ -44,7 +44,7 @@ async def test_a_folder_and_uploads_are_made_searchable_and_shown_with_their_sta
         await expect(pane).to_contain_text("2 files, 3 sections, up to date")
         await expect(pane).to_contain_text("1 file could not be read")
         await expect(pane).to_contain_text("needs a password")
-        await expect(pane).to_contain_text("Nobody can search it yet.")
+        await expect(pane).to_contain_text("No session can search it yet.")
         await page.get_by_role("button", name="default", exact=True).click()
         await expect(pane).to_contain_text("Used by default")
         # A new file is found without anybody asking for it.

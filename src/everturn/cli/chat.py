@@ -149,7 +149,7 @@ class TerminalChat:
 
 
 class _LeftByError(Exception):
-    """A refusal ended a chat that nobody watches. It was printed."""
+    """A refusal ended a chat without a terminal. It was printed."""
 
 
 async def _require_session(client: Client, session_id: str) -> None:

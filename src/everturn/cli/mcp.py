@@ -227,7 +227,9 @@ def login(name: str, home: Path | None) -> None:
             try:
                 query = await asyncio.wait_for(back.query, _SIGN_IN_S)
             except TimeoutError as error:
-                raise WrongState("Nobody signed in. Nothing was changed.", hint="Try again.") from error
+                raise WrongState(
+                    "The sign-in was not finished. Nothing was changed.", hint="Try again."
+                ) from error
         if "code" not in query:
             raise Invalid(f"The sign-in server says: {printable(query.get('error', 'nothing'))}")
         servers = dict(await toolbox.mcp.book.refresh())

@@ -79,7 +79,7 @@ class Skills(Protocol):
         ...
 
     async def list_untrusted(self, owner: str, workspace: Path) -> Sequence[Untrusted]:
-        """The skills of the project that are new or have changed, and about which nobody has decided."""
+        """The skills of the project that are new or have changed, and are not decided about."""
         ...
 
     async def decide_untrusted(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:

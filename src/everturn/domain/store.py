@@ -112,7 +112,7 @@ class Sessions(Protocol):
 
     async def discard_empty(self, *, before: int, limit: int = 500) -> int:
         """Mark sessions as deleted that were made before this time (milliseconds) and never used: without a
-        turn, and with nothing that somebody gave them. Looks at each session once; returns how many it has
+        turn, and without a title or setting. Looks at each session once; returns how many it has
         looked at."""
         ...
 

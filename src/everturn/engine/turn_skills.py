@@ -47,7 +47,7 @@ async def with_skills(
 
 async def add_named_skill(services: TurnServices, log: TurnLog, claim: Claim, tools: Collection[str]) -> None:
     """Add the skill that the turn's message names, e.g. ``/restic-care check the locks``. Nothing is added
-    if there is no such skill, if the model was called already, if somebody else wrote the message, or if the
+    if there is no such skill, if the model was called already, if another person wrote the message, or if the
     turn may not read skills: ``tools`` are the names of its tools."""
     turn, session = claim.turn, claim.session
     named = _NAMED.match(turn.text)

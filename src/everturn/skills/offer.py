@@ -31,7 +31,7 @@ SkillNames = Callable[[str | None], Awaitable[Sequence[str] | None]]  # of a pro
 
 
 class ProjectSkill(msgspec.Struct, frozen=True):
-    """A skill of a project about which nobody has decided."""
+    """A skill of a project that no person has decided about."""
 
     id: str
     content: SkillContent
@@ -148,7 +148,7 @@ class TurnSkills:
                 folders.append(await self._unpacked.find(version))
         return tuple(folders)
 
-    # --- a project's skills that nobody has decided about ------------------------------------------
+    # --- a project's undecided skills ------------------------------------------------------------
 
     async def list_untrusted(self, owner: str, workspace: Path) -> list[Untrusted]:
         undecided = await self._undecided(owner, workspace)

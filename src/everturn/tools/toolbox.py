@@ -67,7 +67,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     ``secret`` finds a key by its name, for MCP servers. ``has_sign_in``: is there a password now, without
     which ``host_network`` is refused? ``roots``: the folders in which projects may lie; none: anywhere.
     ``jobs``: runs commands in the background; None: none can. ``delegates``: the same for tasks.
-    ``web_search``: who searches the web; by default nobody. ``secrets``: keeps sign-ins at MCP servers.
+    ``web_search``: the search services; by default none. ``secrets``: keeps sign-ins at MCP servers.
     ``files``: the attached ones; None: documents are not read. ``blobs``: what knowledge keeps; None: there
     is none. ``skill_folders``: what commands may read of skills.
     """

@@ -1,7 +1,7 @@
 """Calls of tools that run on while the user answers: the turn waits, and the server waits for it too.
 
-A held call lives in this process only. If the process is gone when the answer comes, nobody knows how far the
-server had come, so the call is in doubt.
+A held call lives in this process only. If the process is gone when the answer comes, it is unknown how far
+the server had come, so the call is in doubt.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from anyio.abc import TaskGroup
 from everturn.domain.tool import CallAnswer, Emit, ToolDoubt, ToolQuestion, ToolResult
 from everturn.tools.mcp.elicitation import Elicitation, Reply, read_reply
 
-_HOLD_S_MAX = 24 * 3600.0  # a server that waits for longer is told that nobody answers
+_HOLD_S_MAX = 24 * 3600.0  # a server that waits for longer is told that there is no answer
 
 Answer = ToolResult | ToolQuestion
 # Runs the call. It is given how to show progress and how to ask the user.
@@ -117,7 +117,7 @@ class RunningCalls:
         return await self._follow(key, running)
 
     def release(self, turn_id: str) -> None:
-        """End the calls of a turn that nobody will answer any more."""
+        """End the calls of a turn that can get no answer any more."""
         for key in [key for key in self._held if key.startswith(f"{turn_id}:")]:
             self._held.pop(key).cancel()
 

@@ -287,7 +287,7 @@ class SignIns:
     async def finish(self, state: str, code: str, issuer: str | None, servers: dict[str, McpServer]) -> str:
         """Trade the code for tokens and keep them; the name of the server. Raises SignInRefused, WrongState.
 
-        A sign-in is finished once: a repeat, and one that somebody else began, find nothing.
+        A sign-in is finished once: a repeat, and one that another owner began, find nothing.
         """
         await self._secrets.refresh()
         pending, server = await self._take_pending(state, servers)

@@ -105,6 +105,9 @@ class DocumentsApi:
         self._import_bytes_max = import_bytes_max
 
     def endpoints(self) -> list[AnyEndpoint]:
+        return [*self._reads(), *self._imports()]
+
+    def _reads(self) -> list[AnyEndpoint]:
         return [
             Endpoint(
                 method="GET",
@@ -135,6 +138,10 @@ class DocumentsApi:
                 contents={ZIP: bytes},
                 errors=(e.NotFound, e.Gone),
             ),
+        ]
+
+    def _imports(self) -> list[AnyEndpoint]:
+        return [
             Endpoint(
                 method="POST",
                 path="/api/sessions/import",

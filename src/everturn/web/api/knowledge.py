@@ -86,6 +86,9 @@ class FileName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: _Path
 
 
+_ONE = "/api/knowledge/{knowledge}"
+
+
 class KnowledgeApi:
     def __init__(self, toolbox: EverturnToolbox, uploads: Uploads, ids: Ids, audit: Audit) -> None:
         self._toolbox = toolbox
@@ -94,7 +97,10 @@ class KnowledgeApi:
         self._audit = audit
 
     def endpoints(self) -> list[AnyEndpoint]:
-        tag, one = "knowledge", "/api/knowledge/{knowledge}"
+        return [*self._of_knowledge(), *self._of_files()]
+
+    def _of_knowledge(self) -> list[AnyEndpoint]:
+        tag, one = "knowledge", _ONE
         return [
             Endpoint(
                 method="GET",
@@ -137,6 +143,11 @@ class KnowledgeApi:
                 status=204,
                 errors=(e.NotFound,),
             ),
+        ]
+
+    def _of_files(self) -> list[AnyEndpoint]:
+        tag, one = "knowledge", _ONE
+        return [
             Endpoint(
                 method="POST",
                 path=f"{one}/files",

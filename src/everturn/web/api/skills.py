@@ -153,7 +153,7 @@ class FileQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SkillsApi:
-    """Whoever may read sessions may read skills. To change what the agent is told needs the scope
+    """A token that can read sessions can read skills. A change of what the agent is told needs the scope
     ``admin``."""
 
     def __init__(self, book: SkillBook, uploads: Uploads, audit: Audit) -> None:
@@ -162,7 +162,10 @@ class SkillsApi:
         self._audit = audit
 
     def endpoints(self) -> list[AnyEndpoint]:
-        tag, missing, admin = "skills", (e.NotFound,), Scope.ADMIN
+        return [*self._reads(), *self._additions(), *self._changes()]
+
+    def _reads(self) -> list[AnyEndpoint]:
+        tag, missing = "skills", (e.NotFound,)
         return [
             Endpoint(
                 method="GET",
@@ -172,6 +175,31 @@ class SkillsApi:
                 tag=tag,
                 answer=SkillLines,
             ),
+            Endpoint(
+                method="GET",
+                path="/api/skills/{skill}",
+                run=self.get,
+                summary="A skill with its files, and what has changed since it was trusted.",
+                tag=tag,
+                answer=ShownSkill,
+                errors=missing,
+            ),
+            Endpoint(
+                method="GET",
+                path="/api/skills/{skill}/file",
+                run=self.file,
+                summary="The bytes of one file.",
+                tag=tag,
+                query=FileQuery,
+                media=RAW,
+                answer=bytes,
+                errors=missing,
+            ),
+        ]
+
+    def _additions(self) -> list[AnyEndpoint]:
+        tag, admin = "skills", Scope.ADMIN
+        return [
             Endpoint(
                 method="POST",
                 path="/api/skills",
@@ -198,26 +226,11 @@ class SkillsApi:
                 status=201,
                 errors=(e.Invalid, BodyTooLarge),
             ),
-            Endpoint(
-                method="GET",
-                path="/api/skills/{skill}",
-                run=self.get,
-                summary="A skill with its files, and what has changed since it was trusted.",
-                tag=tag,
-                answer=ShownSkill,
-                errors=missing,
-            ),
-            Endpoint(
-                method="GET",
-                path="/api/skills/{skill}/file",
-                run=self.file,
-                summary="The bytes of one file.",
-                tag=tag,
-                query=FileQuery,
-                media=RAW,
-                answer=bytes,
-                errors=missing,
-            ),
+        ]
+
+    def _changes(self) -> list[AnyEndpoint]:
+        tag, missing, admin = "skills", (e.NotFound,), Scope.ADMIN
+        return [
             Endpoint(
                 method="PUT",
                 path="/api/skills/{skill}",

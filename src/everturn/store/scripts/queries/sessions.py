@@ -77,7 +77,7 @@ class LabelColumns(Columns, frozen=True):
 
 
 class NewSessionColumns(Columns, frozen=True):
-    """``is_empty``: it never had a turn, and nobody gave it a title or anything else."""
+    """``is_empty``: it never had a turn, a title or any setting."""
 
     session_no: int
     id: str
