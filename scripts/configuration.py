@@ -43,6 +43,7 @@ ABOUT = {
     "jobs": "Commands in the background ([jobs](jobs.md)).",
     "delegates": "Sessions that work for a turn of another ([delegates](delegates.md)).",
     "search": "Web search ([agent](agent.md#web-search)).",
+    "traces": "OpenTelemetry traces ([tracing](tracing.md)).",
 }
 NAMED = {
     "profiles.NAME": (

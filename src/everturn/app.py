@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +20,7 @@ from everturn.domain.probe import Probe
 from everturn.domain.runtime import Runtime
 from everturn.domain.secrets import Secrets
 from everturn.domain.tool import Tool
+from everturn.domain.turn_traces import TurnTraces
 from everturn.engine import Delegates, Engine, EngineParts, EngineSettings
 from everturn.engine import TurnProfile as EngineProfile
 from everturn.gateway import AccountBook, BookServices, GatewayAccounts, RunningServices
@@ -33,6 +35,7 @@ from everturn.store import Store, find_storage_keys, open_secrets, open_store, r
 from everturn.tools import EverturnToolbox, Sandbox, ToolServices
 from everturn.tools.profile_book import ProfileBook
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
+from everturn.tracing import open_traces
 from everturn.web import LOCAL_OWNER, Web, WebServices, build_web, open_accounts
 from everturn.web.api.memory import MemoryApi
 from everturn.workspace import Recorder
@@ -54,6 +57,7 @@ class App(msgspec.Struct, frozen=True):
     secrets: Secrets
     environ: Mapping[str, str]
     skills: BuiltSkills
+    traces: TurnTraces
 
 
 @asynccontextmanager
@@ -87,7 +91,9 @@ async def open_app(
             work.skills.turns,
             lambda: read_turn_profiles(work.profiles),
         )
-        engine = await stack.enter_async_context(Engine(parts, runtime, engine_settings(config)))
+        traces = await stack.enter_async_context(open_traces(config.traces, base.store, clock))
+        traced = dataclasses.replace(runtime, traces=traces)
+        engine = await stack.enter_async_context(Engine(parts, traced, engine_settings(config)))
         await stack.enter_async_context(work.jobs.serve(engine.worker, engine.nudge))
         yield App(
             config,
@@ -103,6 +109,7 @@ async def open_app(
             base.secrets,
             base.environ,
             work.skills,
+            traces,
         )
 
 
@@ -256,6 +263,7 @@ def open_gateway(app: App) -> GatewayAccounts:
             app.engine,
         ),
         slash=app.skills.slash,
+        traces=app.traces,
     )
     settings = AccountSettings(age_max_s=app.config.delivery.age_max_s)
     kept = BookServices(app.store, app.secrets, app.environ, app.clock, LOCAL_OWNER)

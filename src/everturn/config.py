@@ -32,6 +32,7 @@ from everturn.store import StoreSettings, parse_address
 from everturn.tools.names import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, SCHEDULES_TOOL, SKILL_TOOL, TOOL_NAMES
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.tools.web.settings import SearchSettings
+from everturn.tracing.settings import TraceSettings
 from everturn.web.settings import WebSettings
 from everturn.workspace.settings import FilesSettings
 
@@ -66,6 +67,7 @@ TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
         "jobs": JobSettings,
         "delegates": DelegateSettings,
         "search": SearchSettings,
+        "traces": TraceSettings,
     }
 )
 # Settings of [server] that have an environment variable of their own.
@@ -121,6 +123,7 @@ _FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
         "jobs": frozenset(),
         "delegates": frozenset(),
         "search": frozenset(),
+        "traces": frozenset(),
         "memory": frozenset(
             (
                 *("look_s", "observe_timeout_s", "close_timeout_s", "owing_max", "extraction_chars_max"),
@@ -158,6 +161,7 @@ class Config(msgspec.Struct, frozen=True):
     jobs: JobSettings = JobSettings()
     delegates: DelegateSettings = DelegateSettings()
     search: SearchSettings = SearchSettings()
+    traces: TraceSettings = TraceSettings()
     gateway: Mapping[str, AccountSetup] = MappingProxyType({})
 
 
@@ -234,6 +238,7 @@ def read_config(
         jobs=reader.convert(JobSettings, "jobs", reader.table("jobs")),
         delegates=reader.convert(DelegateSettings, "delegates", reader.table("delegates")),
         search=reader.convert(SearchSettings, "search", reader.table("search")),
+        traces=reader.convert(TraceSettings, "traces", reader.table("traces")),
         gateway=reader.gateway(),
     )
 

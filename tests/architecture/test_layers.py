@@ -24,7 +24,7 @@ memory workspace
 skills
 engine
 delivery
-jobs schedules importers move
+jobs schedules importers move tracing
 gateway web
 lab
 config

@@ -23,6 +23,7 @@ from everturn.domain.probe import Probe
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Request, RetriedTurn, Submission
+from everturn.domain.turn_traces import TurnTraces
 from everturn.domain.turns import Turn
 from everturn.skills import Slash
 
@@ -77,6 +78,7 @@ class AccountServices(msgspec.Struct, frozen=True):
     timezone: str = "UTC"
     schedule: RunsCommand | None = None
     slash: Slash | None = None
+    traces: TurnTraces = TurnTraces()
 
 
 class AccountContext(msgspec.Struct, frozen=True):

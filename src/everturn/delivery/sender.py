@@ -26,6 +26,7 @@ from everturn.domain.errors import (
 )
 from everturn.domain.probe import Moment
 from everturn.domain.redaction import redact
+from everturn.domain.turn_traces import SentPart
 
 _log = logging.getLogger("everturn.delivery")
 
@@ -39,6 +40,7 @@ class Sender:
         self._settings = context.settings
         self._clock = context.clock
         self._probe = context.services.probe
+        self._traces = context.services.traces
         self._pace = context.pace
         self._live = context.live
         self._sending: set[str] = set()  # ids of parts
@@ -124,8 +126,21 @@ class Sender:
         """Wait for a live edit of the same chat that has begun, then send: the edit must not replace the
         answer."""
         async with self._live.get(part.chat.id) or nullcontext():
-            timeout_s = self._settings.send_timeout_s
-            return await call_within(self._clock, timeout_s, lambda: self._send_or_edit(part))
+            began, error = self._clock.monotonic(), ""
+            try:
+                timeout_s = self._settings.send_timeout_s
+                return await call_within(self._clock, timeout_s, lambda: self._send_or_edit(part))
+            except Exception as raised:
+                error = type(raised).__name__
+                raise
+            finally:
+                self._trace(part, error, self._clock.monotonic() - began)
+
+    def _trace(self, part: OutgoingPart, error: str, took_s: float) -> None:
+        if part.turn_id is not None:
+            place = part.chat.place
+            sent = SentPart(part.turn_id, part.id, place.platform, place.account, part.attempts, error)
+            self._traces.part_sent(sent, took_s)
 
     async def _send_or_edit(self, part: OutgoingPart) -> str:
         if part.body.replaces:

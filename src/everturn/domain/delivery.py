@@ -251,6 +251,7 @@ class OutgoingPart(msgspec.Struct, frozen=True):
     is_repeat: bool
     give_up_at: int
     file: OutgoingFile | None = None  # there whenever the body names a file
+    turn_id: str | None = None  # whose answer it belongs to
 
 
 class PartStatus(msgspec.Struct, frozen=True):

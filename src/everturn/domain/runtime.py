@@ -1,4 +1,4 @@
-"""What most parts are given alike: the clock, the source of ids, and the probe of tests."""
+"""What most parts are given alike: the clock, the source of ids, the probe of tests, and traces."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from everturn.domain.clock import Clock
 from everturn.domain.ids import Ids
 from everturn.domain.probe import Probe
+from everturn.domain.turn_traces import TurnTraces
 
 
 @dataclass(frozen=True)
@@ -14,3 +15,4 @@ class Runtime:
     clock: Clock
     ids: Ids
     probe: Probe = field(default_factory=Probe)
+    traces: TurnTraces = field(default_factory=TurnTraces)

@@ -94,6 +94,7 @@ class Engine:
             self.restorer,
             parts.skills,
             parts.profiles,
+            runtime.traces,
         )
         self.moves = Moves(store, self.restorer)
         self._memory_tasks = MemoryTasks(parts.memory, clock, settings)
@@ -175,7 +176,15 @@ class Engine:
         if submission.parameters is not None:
             name = submission.model or submission.preferred_model
             await self._refuse_unfit(owner, session_id, submission.parameters, name, submission.profile)
-        return await self._runner.accept(owner, session_id, submission)
+        began = self._services.clock.monotonic()
+        accepted = await self._runner.accept(owner, session_id, submission)
+        self._trace_accepted(accepted, began)
+        return accepted
+
+    def _trace_accepted(self, accepted: Accepted, began: float) -> None:
+        if not accepted.is_repeat and not accepted.is_steering:
+            took_s = self._services.clock.monotonic() - began
+            self._services.traces.turn_accepted(accepted.turn, took_s)
 
     async def _refuse_unfit(
         self, owner: str, session_id: str, given: Parameters, name: str | None, profile: str | None = None
@@ -200,8 +209,10 @@ class Engine:
     ) -> tuple[Received, Accepted | None]:
         """Make a received message a turn of its chat's session; see ``Inbox.accept``."""
         self._refuse_when_stopped()
+        began = self._services.clock.monotonic()
         received, accepted = await self.store.delivery.inbox.accept(inbox_id, submission)
         if accepted is not None:
+            self._trace_accepted(accepted, began)
             if submission.when_busy == WhenBusy.INTERRUPT and not accepted.is_repeat:
                 self._runner.cancel_session_task(accepted.turn.session_id, but=accepted.turn.id)
             self._runner.nudge()
@@ -242,6 +253,7 @@ class Engine:
         """Stop the task of a turn whose end is durable, and let the session go on."""
         await self._services.probe.reach(Moment.CANCEL_COMMITTED, turn.id)
         self._runner.cancel_task(turn.id)
+        self._services.traces.turn_left(turn.owner, turn.id)  # it may have waited, with no worker to tell it
         await self._services.toolbox.release(turn.id)
         self.delegates.nudge()
         try:

@@ -336,6 +336,7 @@ class Runner:
                 await self._services.toolbox.leave(running.id)
             except Exception:  # it must not end the turns of others
                 _log.exception("what turn %s left behind could not be ended", running.id)
+        self._services.traces.turn_left(running.claim.turn.owner, running.id)
 
     def _forget(self, running: RunningTurn) -> None:
         owner, session_id = running.claim.turn.owner, running.claim.turn.session_id

@@ -14,6 +14,7 @@ from everturn.domain.probe import Probe
 from everturn.domain.skills import Skills
 from everturn.domain.store import Store
 from everturn.domain.tool import Toolbox
+from everturn.domain.turn_traces import TurnTraces
 from everturn.engine.budget_watch import BudgetWatch
 from everturn.engine.delegates import Delegates
 from everturn.engine.lease import Lease
@@ -56,6 +57,7 @@ class TurnServices(msgspec.Struct, frozen=True):
     restorer: Restorer | None = None  # there if workspaces are recorded
     skills: Skills | None = None
     profiles: ReadsProfiles | None = None
+    traces: TurnTraces = TurnTraces()
     preferred_model: str | None = None  # of the turn's owner
 
     @property

@@ -21,6 +21,7 @@ from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Submission
 from everturn.domain.tool import Tool
+from everturn.domain.turn_traces import TurnTraces
 from everturn.domain.turns import ENDED, Turn, TurnState
 from everturn.engine import Engine, EngineParts, EngineSettings
 from everturn.store import Store as OpenStore
@@ -133,6 +134,7 @@ async def open_harness(
     settings: EngineSettings | None = None,
     clock: Clock | None = None,
     probe: Probe | None = None,
+    traces: TurnTraces | None = None,
     model: ScriptedModel | None = None,
     models: Models | None = None,
     toolbox: FakeToolbox | None = None,
@@ -145,7 +147,7 @@ async def open_harness(
     used_models = ScriptedModels(used_model) if models is None else models
     engine = Engine(
         EngineParts(store, used_models, used_toolbox, **more),
-        Runtime(used_clock, Ids(used_clock), probe or Probe()),
+        Runtime(used_clock, Ids(used_clock), probe or Probe(), traces or TurnTraces()),
         quiet_settings() if settings is None else settings,
     )
     async with engine:

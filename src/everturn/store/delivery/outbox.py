@@ -276,4 +276,5 @@ def _outgoing(row: OutgoingColumns) -> OutgoingPart:
         attempts=row.attempts,
         is_repeat=bool(row.is_repeat),
         give_up_at=row.give_up_at,
+        turn_id=row.turn_id,
     )

@@ -258,7 +258,8 @@ ORDER BY p.next_at, p.part_no LIMIT $3
 UPDATE outbox_parts SET state = 'sending', epoch = $2, attempts = attempts + 1, changed_at = $3 WHERE part_no = $1
 
 -- name: part_outgoing
-SELECT {chat_columns}, p.id AS part_id, p.body, p.number, p.attempts, p.is_repeat, p.give_up_at
+SELECT {chat_columns}, p.id AS part_id, p.body, p.number, p.attempts, p.is_repeat, p.give_up_at,
+(SELECT t.id FROM outbox o JOIN turns t ON t.turn_no = o.turn_no WHERE o.outbox_no = p.outbox_no) AS turn_id
 FROM outbox_parts p JOIN chats c ON c.chat_no = p.chat_no WHERE p.part_no = $1
 
 -- name: part_sent

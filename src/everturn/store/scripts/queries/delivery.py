@@ -83,6 +83,7 @@ class OutgoingColumns(ChatColumns, frozen=True):
     attempts: int
     is_repeat: int
     give_up_at: int
+    turn_id: str | None
 
 
 class PartColumns(Columns, frozen=True):
