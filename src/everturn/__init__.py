@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everturn.agent import Agent, AgentMemory, EverturnError, Tool, ToolCall, ToolResult, tool
+    from everturn.agent import (
+        Agent,
+        AgentMemory,
+        EverturnError,
+        Tool,
+        ToolCall,
+        ToolFailed,
+        ToolQuestion,
+        ToolResult,
+        tool,
+    )
     from everturn.agent import open_agent as open  # noqa: A004 - everturn.open is the name for users
 
 __version__ = "0.1.0"
@@ -18,6 +28,8 @@ __all__ = [
     "EverturnError",
     "Tool",
     "ToolCall",
+    "ToolFailed",
+    "ToolQuestion",
     "ToolResult",
     "__version__",
     "open",

@@ -22,8 +22,8 @@ from everturn.domain.tool import Tool, ToolCall, ToolQuestion, ToolResult, ToolS
 from everturn.domain.turns import Turn
 from everturn.domain.words import read_word
 from everturn.memory import CommitResult, Memory
-from everturn.tools import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, TOOL_NAMES, tool
-from everturn.tools.schema import FunctionTool
+from everturn.tools import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, TOOL_NAMES, ToolFailed, tool
+from everturn.tools.function_tool import FunctionTool
 
 __all__ = [
     "Accepted",
@@ -39,6 +39,7 @@ __all__ = [
     "Session",
     "Tool",
     "ToolCall",
+    "ToolFailed",
     "ToolFunction",
     "ToolQuestion",
     "ToolResult",

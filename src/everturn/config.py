@@ -25,11 +25,12 @@ from everturn.engine.budget_settings import BudgetSettings
 from everturn.engine.settings import DelegateSettings, EngineSettings
 from everturn.gateway.settings import check_name, read_setup
 from everturn.jobs.settings import JobSettings
-from everturn.memory.settings import TOOL_NAME as MEMORY_TOOL
 from everturn.memory.settings import MemorySettings
 from everturn.models.settings import ModelsSettings, parse_settings
 from everturn.store import StoreSettings, parse_address
-from everturn.tools.names import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, SCHEDULES_TOOL, SKILL_TOOL, TOOL_NAMES
+from everturn.tools.names import BUILT_IN_NAMES
+from everturn.tools.own.own_names import FOLDER as OWN_TOOLS
+from everturn.tools.own.own_names import find_own_names
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
 from everturn.tools.web.settings import SearchSettings
 from everturn.tracing.settings import TraceSettings
@@ -259,6 +260,7 @@ class _Reader:
     """One config file: its tables, and errors that name a line of it."""
 
     def __init__(self, path: Path) -> None:
+        self._home = path.parent
         try:
             self.text = path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -337,8 +339,16 @@ class _Reader:
                     if key not in kind.__struct_fields__:
                         hint = f"Possible: {', '.join(known)}."
                         raise self._wrong((section, name, key), "is not a known key", hint)
-        names = TOOL_NAMES | JOB_TOOL_NAMES | DELEGATE_TOOL_NAMES | {MEMORY_TOOL, SCHEDULES_TOOL, SKILL_TOOL}
-        return parse_profiles(self.text, FILE, names)
+        return parse_profiles(self.text, FILE, self._tool_names())
+
+    def _tool_names(self) -> frozenset[str]:
+        """The names of the built-in tools; with those of own tools, if a profile names another."""
+        tables = [table for table in self.raw("profiles").values() if isinstance(table, dict)]
+        lists = [found for table in tables if isinstance(found := table.get("tools"), list)]
+        named = {name for names in lists for name in names if isinstance(name, str)}
+        if named <= BUILT_IN_NAMES:
+            return BUILT_IN_NAMES
+        return BUILT_IN_NAMES | find_own_names(self._home / OWN_TOOLS)
 
     def check_storage(self, address: str | None) -> None:
         """Raises Invalid for a wrong address of object storage."""

@@ -35,7 +35,7 @@ cli
 # Inside a room: a folder imports only folders before it in its line. Modules beside the folders are free.
 FOLDERS = {
     "store": "sql scripts files blobs secrets journal turns sessions delivery sqlite postgres",
-    "tools": "policy web sandbox terminal files documents knowledge mcp",
+    "tools": "policy web sandbox terminal files documents knowledge mcp own",
     "web": "access http streams openai api",
 }
 # May import anything; only tests, benchmarks and the lab import it.

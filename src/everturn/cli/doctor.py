@@ -17,7 +17,8 @@ from everturn.domain.errors import EverturnError
 from everturn.domain.secrets import SecretsPlace
 from everturn.domain.store_values import Finding
 from everturn.store import Store
-from everturn.tools import Sandbox
+from everturn.tools import OwnTools, Sandbox
+from everturn.tools.names import BUILT_IN_NAMES
 
 _DISK = "Disk: no quota; a command that leaves less than 1 GiB free is stopped, and its files stay."
 
@@ -48,6 +49,7 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
     with out.status("Repairing" if repair else "Checking"):
         found = list(await (store.upkeep.repair() if repair else store.upkeep.check()))
         found += await find_account_troubles(store, config)
+        found += await _find_tool_troubles(config)
     if not found:
         out.print("\n[green]No problems found.[/green]")
     for finding in found:
@@ -65,6 +67,13 @@ async def _secrets(store: Store, config: Config) -> str:
             return escape(f"{len(secrets.names())} in {place}. {secrets.state.notice}".strip())
     except EverturnError as error:
         return escape(f"{error.message} {error.hint}".strip())
+
+
+async def _find_tool_troubles(config: Config) -> list[Finding]:
+    """What keeps own tools from being offered. Loading them runs their files, as the server does."""
+    own = OwnTools(config.home / "tools", BUILT_IN_NAMES)
+    await own.look()
+    return [Finding(f"Own tools: {one.source}", one.problem) for one in own.troubles]
 
 
 async def _sandbox(config: Config) -> str:

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
         files_named,
     )
     from everturn.tools.folders import FolderLine, FolderList
+    from everturn.tools.function_tool import tool
     from everturn.tools.mcp.servers import ServerState
     from everturn.tools.names import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, TOOL_NAMES
+    from everturn.tools.own.own_tool import OwnTool
+    from everturn.tools.own.own_tools import OwnTools
     from everturn.tools.policy.policy import Policy, Rule
     from everturn.tools.policy.trust import Trust
     from everturn.tools.profiles import McpServer, Profile, Profiles, built_in, parse_profiles, read_profiles
     from everturn.tools.sandbox.sandbox import Sandbox
     from everturn.tools.sandbox.trial import SandboxState
-    from everturn.tools.schema import ToolFailed, tool
+    from everturn.tools.schema import ToolFailed
     from everturn.tools.toolbox import EverturnToolbox, ToolServices
     from everturn.tools.web.fetch import Fetcher
 
@@ -37,6 +40,8 @@ __all__ = [
     "FolderLine",
     "FolderList",
     "McpServer",
+    "OwnTool",
+    "OwnTools",
     "Policy",
     "Profile",
     "Profiles",

@@ -14,3 +14,4 @@ SCHEDULES_TOOL = "schedules"
 SKILL_TOOL = "skill"
 DELEGATE_TOOL_NAMES = frozenset(("delegate", "delegate_apply", "delegate_result", "delegate_stop"))
 JOB_TOOL_NAMES = frozenset(("job_output", "job_stop", "job_wait", "jobs"))  # where jobs are switched on
+BUILT_IN_NAMES = TOOL_NAMES | DELEGATE_TOOL_NAMES | JOB_TOOL_NAMES | {SCHEDULES_TOOL, SKILL_TOOL, "memory"}

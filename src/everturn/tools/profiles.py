@@ -14,6 +14,7 @@ from msgspec import Meta
 from everturn.domain.errors import Invalid
 from everturn.domain.json_types import JsonObject
 from everturn.tools.limits import ProcessLimits
+from everturn.tools.names import BUILT_IN_NAMES
 from everturn.tools.policy.hosts import HostPattern
 
 Mebibytes = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
@@ -131,7 +132,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def may_change_files(self) -> bool:
         """False if the profile has no tool that can change a file."""
-        return self.tools is None or bool(self.mcp) or not _FILE_CHANGERS.isdisjoint(self.tools)
+        if self.tools is None or self.mcp:
+            return True
+        return any(name in _FILE_CHANGERS or name not in BUILT_IN_NAMES for name in self.tools)
 
     @property
     def limits(self) -> ProcessLimits:

@@ -1,7 +1,8 @@
 """A tool from a signature: its arguments, their JSON schema and their checks come from type hints.
 
-A tool of ours is a subclass of ``Action`` with an ``act`` method; a tool of an embedding program is any
-coroutine function under ``@tool``. Both are described by ``Annotated[str, "what it is"]``.
+A tool of ours is a subclass of ``Action`` with an ``act`` method; a tool of the user or of an embedding
+program is a function under ``@tool`` (``function_tool.py``). Both are described by ``Annotated[str, "what
+it is"]``.
 """
 
 from __future__ import annotations
@@ -32,8 +33,15 @@ class Arguments:
     def __init__(self, function: Callable[..., object], *, skip: int) -> None:
         hints = get_type_hints(function, include_extras=True)
         parameters = list(inspect.signature(function).parameters.values())[skip:]
+        # A parameter of this type is not the model's: it is given the call itself.
+        self.call_names = tuple(each.name for each in parameters if hints.get(each.name) is ToolCall)
+        parameters = [each for each in parameters if each.name not in self.call_names]
         fields: list[Json] = []
         for parameter in parameters:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise TypeError(f"{function.__name__}: {parameter} cannot be given by name")
+            if parameter.name not in hints:
+                raise TypeError(f"{function.__name__}: the parameter {parameter.name} has no type")
             hint = _with_description(hints[parameter.name])
             if parameter.default is inspect.Parameter.empty:
                 fields.append((parameter.name, hint))
@@ -99,49 +107,22 @@ class Action:
         return self.judge(call, arguments, context)
 
     async def run(self, call: ToolCall, emit: Emit) -> Answer:
-        return await _answer(self.name, self._arguments, call, lambda given: self.act(call, emit, **given))
+        return await answer_call(
+            self.name, self._arguments, call, lambda given: self.act(call, emit, **given)
+        )
 
     # ``Any``: each tool has arguments of its own, which ``Arguments`` reads and checks.
     async def act(self, *args: Any, **kwargs: Any) -> Answer:
         raise NotImplementedError
 
 
-class FunctionTool:
-    """A coroutine function as a tool; made by ``tool``. The policy asks before each new kind of call."""
-
-    # ``Any``: the options are the fields of ``ToolSpec``.
-    def __init__(self, function: Callable[..., Awaitable[Answer | str]], **options: Any) -> None:
-        self._function = function
-        self._arguments = Arguments(function, skip=0)
-        self.spec = ToolSpec(
-            schema=ToolSchema(
-                name=function.__name__,
-                description=inspect.cleandoc(function.__doc__ or ""),
-                parameters=self._arguments.schema,
-            ),
-            **options,
-        )
-
-    async def run(self, call: ToolCall, emit: Emit) -> Answer:
-        return await _answer(self.spec.name, self._arguments, call, lambda given: self._function(**given))
-
-
-# ``Any``: as in ``FunctionTool``.
-def tool(**options: Any) -> Callable[[Callable[..., Awaitable[Answer | str]]], FunctionTool]:
-    """Make a tool of a coroutine function; the options are those of ``ToolSpec``."""
-
-    def made(function: Callable[..., Awaitable[Answer | str]]) -> FunctionTool:
-        return FunctionTool(function, **options)
-
-    return made
-
-
-async def _answer(
+async def answer_call(
     name: str,
     arguments: Arguments,
     call: ToolCall,
-    act: Callable[[ArgumentValues], Awaitable[Answer | str]],
+    act: Callable[[ArgumentValues], Awaitable[object]],
 ) -> Answer:
+    """Check the arguments, run the tool, and make a result of what it returns or of its ordinary failure."""
     try:
         given = arguments.check(call.arguments)
     except msgspec.ValidationError as error:
@@ -152,7 +133,20 @@ async def _answer(
         return failure(str(error))
     except OSError as error:
         return failure(f"{name} failed: {error}")
-    return ToolResult(answer) if isinstance(answer, str) else answer
+    return _result_of(name, answer)
+
+
+def _result_of(name: str, answer: object) -> Answer:
+    if isinstance(answer, str):
+        return ToolResult(answer)
+    if isinstance(answer, (ToolResult, ToolQuestion, ToolWait, ToolDoubt)):
+        return answer
+    if answer is None:
+        return ToolResult("[done]")
+    try:
+        return ToolResult(msgspec.json.format(msgspec.json.encode(answer)).decode())
+    except (TypeError, ValueError) as error:
+        return failure(f"{name} has run, and returned what is neither text nor JSON: {error}.")
 
 
 def failure(text: str, display: Json = None) -> ToolResult:

@@ -9,6 +9,7 @@ from everturn.domain.store import Search
 from everturn.domain.tool import Tool
 from everturn.tools.files.file_tools import ApplyPatch, EditFile, ReadFile, WriteFile
 from everturn.tools.files.search_tools import FileSearch, ListFiles, SearchFiles
+from everturn.tools.own.own_tools import OwnTools
 from everturn.tools.profiles import Profile
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.schema import Action
@@ -22,24 +23,31 @@ from everturn.tools.web.fetch_tool import WebFetch
 
 
 class ToolSet:
-    """``extra``: tools of the embedding program. A tool with a gate takes the place of the one without."""
+    """``extra``: tools of the embedding program. ``own``: those of the user, which change when their files
+    do. A tool with a gate takes the place of the one without."""
 
-    def __init__(self, plain: Iterable[Action], gated: Iterable[Action], extra: Iterable[Tool]) -> None:
+    def __init__(
+        self, plain: Iterable[Action], gated: Iterable[Action], extra: Iterable[Tool], own: OwnTools
+    ) -> None:
         self._plain = {tool.name: tool for tool in plain}
         self._gated = {tool.name: tool for tool in gated}
         self._extra = {tool.spec.name: tool for tool in extra}
+        self._own = own
 
     def gated(self, name: str) -> Action:
         return self._gated[name]
 
     def find(self, name: str, *, is_gated: bool) -> Tool | None:
-        return self._built_in(is_gated=is_gated).get(name) or self._extra.get(name)
+        return (
+            self._built_in(is_gated=is_gated).get(name) or self._extra.get(name) or self._own.tools.get(name)
+        )
 
     def of_profile(self, profile: Profile, *, is_gated: bool) -> Sequence[Tool]:
         """The tools that the profile names; all of them if it names none."""
         built_in = self._built_in(is_gated=is_gated)
         known: dict[str, Tool] = {name: tool for name, tool in built_in.items() if tool.is_offered}
         known.update(self._extra)
+        known.update(self._own.tools)
         names = known if profile.tools is None else profile.tools
         return [known[name] for name in names if name in known]
 

@@ -25,6 +25,7 @@ from everturn.tools.document_tools import DocumentShelf, document_tools
 from everturn.tools.documents.converter import Converter
 from everturn.tools.documents.documents import Documents, show
 from everturn.tools.folders import Folders
+from everturn.tools.function_tool import FunctionTool, judge_unknown
 from everturn.tools.knowledge.book import KnowledgeBook
 from everturn.tools.knowledge.library import KnowledgeLibrary
 from everturn.tools.mcp.profile_servers import ProfileServers, ServerTool
@@ -33,8 +34,11 @@ from everturn.tools.mcp.server_book import ServerBook
 from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.mcp.sign_in import SignIns
 from everturn.tools.mcp.tool_search import CALL, FIND, TOOLS_MAX, CallTool, FindTools
+from everturn.tools.names import BUILT_IN_NAMES
+from everturn.tools.own.own_tool import OwnTool
+from everturn.tools.own.own_tools import FOLDER, OwnTools
 from everturn.tools.policy.hosts import host_concern, host_key, is_listed
-from everturn.tools.policy.judgement import CallContext, Concern, Judgement, one_line
+from everturn.tools.policy.judgement import CallContext, Judgement
 from everturn.tools.policy.policy import Policy
 from everturn.tools.policy.trust import Trust
 from everturn.tools.profile_book import ProfileBook
@@ -125,6 +129,8 @@ class EverturnToolbox:
         book = ServerBook(profiles.servers, records)
         self.mcp = ProfileServers(servers, book, self.trust, self.policy, self.profile_book, self._workspaces)
         self._interpreters = Interpreters()
+        taken = BUILT_IN_NAMES | {FIND, CALL} | {tool.spec.name for tool in extra}
+        self.own = OwnTools(home / FOLDER, taken)
         around = Surroundings(self._context_of, services.skill_folders, self._interpreters)
         self._tools = ToolSet(
             (
@@ -135,6 +141,7 @@ class EverturnToolbox:
             ),
             gated_tools(self._sandbox, clock, around, self._door, services.jobs),
             extra,
+            self.own,
         )
 
     async def __aenter__(self) -> EverturnToolbox:
@@ -145,6 +152,7 @@ class EverturnToolbox:
             self._stack.callback(self._sandbox.close)
             await self._stack.enter_async_context(self.mcp.servers)
             self._stack.push_async_callback(self._interpreters.end_all)
+            await self.own.look()
         except BaseException:
             await self._stack.aclose()
             raise
@@ -162,6 +170,7 @@ class EverturnToolbox:
     ) -> Sequence[Tool]:
         found = await self.profile_book.get(profile)
         await self._check_sign_in(profile)
+        await self.own.look()
         own, trusted = self._split(found, await self.mcp.tools(owner, found, session_id))
         if only is not None:
             # Before those of servers are packed into one that calls them: it calls no others (E09).
@@ -170,6 +179,7 @@ class EverturnToolbox:
 
     async def known_tools(self, owner: str, profile: str | None) -> Sequence[Tool]:
         """The tools of a profile as far as they are known: no MCP server is started to ask it for its own."""
+        await self.own.look()
         return _listed(*await self._known_tools(owner, profile))
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
@@ -382,17 +392,9 @@ class EverturnToolbox:
             except msgspec.ValidationError:
                 return Judgement(label=call.name)  # it will say what is wrong, and do nothing
             return await tool.assess(call, arguments, context)
-        if isinstance(tool, (McpTool, ResourceTool)):
+        if isinstance(tool, (McpTool, ResourceTool, FunctionTool, OwnTool)):
             return tool.judge(call, call.arguments, context)
-        concern = Concern(
-            f"it is a tool of another program ({call.name})",
-            f"tool {call.name}",
-            sends=True,
-            is_outside=True,
-            covers=f"call {call.name} with any arguments",
-        )
-        words = " ".join(str(value) for value in call.arguments.values())
-        return Judgement(label=one_line(f"{call.name} {words}"), concerns=(concern,))
+        return judge_unknown(call, f"it is a tool of another program ({call.name})")
 
     def _context_of(self, call: ToolCall) -> CallContext:
         profile = self.profiles.get(call.profile)

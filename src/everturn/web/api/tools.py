@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain.json_types import JsonObject
-from everturn.tools import EverturnToolbox
+from everturn.domain.tool import Tool
+from everturn.tools import EverturnToolbox, OwnTool
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 
@@ -40,16 +41,29 @@ class ToolsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ToolOut(msgspec.Struct, frozen=True):
+    """``source``: of one of the user's own, its file or package. ``asks``: whether that one asks before it
+    runs; of others it depends on the call."""
+
     name: str
     description: str
     parameters: JsonObject
     is_safe_to_repeat: bool
     timeout_s: float
+    source: str = ""
+    asks: bool | None = None
+
+
+class ToolProblem(msgspec.Struct, frozen=True):
+    """Why the tools of a file, or of a package, are not offered."""
+
+    source: str
+    problem: str
 
 
 class ToolsOut(msgspec.Struct, frozen=True):
     tools: tuple[ToolOut, ...]
     sandbox: Sandboxed
+    problems: tuple[ToolProblem, ...] = ()
 
 
 class ToolsApi:
@@ -97,18 +111,23 @@ class ToolsApi:
     async def tools(self, call: ApiCall[ToolsQuery, Nothing]) -> ToolsOut:
         found = await self._toolbox.known_tools(call.owner, call.query.profile)
         return ToolsOut(
-            tuple(
-                ToolOut(
-                    tool.spec.name,
-                    tool.spec.schema.description,
-                    tool.spec.schema.parameters,
-                    tool.spec.is_safe_to_repeat,
-                    tool.spec.timeout_s,
-                )
-                for tool in found
-            ),
+            tuple(map(_tool_out, found)),
             sandbox_of(self._toolbox),
+            tuple(ToolProblem(each.source, each.problem) for each in self._toolbox.own.troubles),
         )
+
+
+def _tool_out(tool: Tool) -> ToolOut:
+    spec, own = tool.spec, tool if isinstance(tool, OwnTool) else None
+    return ToolOut(
+        spec.name,
+        spec.schema.description,
+        spec.schema.parameters,
+        spec.is_safe_to_repeat,
+        spec.timeout_s if own is None else own.timeout_s,
+        "" if own is None else own.source,
+        None if own is None else own.asks,
+    )
 
 
 def sandbox_of(toolbox: EverturnToolbox) -> Sandboxed:

@@ -1,0 +1,107 @@
+"""Runs a file of the user and finds the tools in it. Whatever is wrong with it becomes a sentence."""
+
+from __future__ import annotations
+
+import re
+import stat
+import sys
+import traceback
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import msgspec
+
+from everturn.tools.function_tool import FunctionTool
+
+BYTES_MAX: Final = 1_000_000
+TIMEOUT_S_MAX: Final = 3600.0
+OUTPUT_BYTES_MAX: Final = 200_000
+_NAME: Final = re.compile(r"[a-zA-Z](?:_?[a-zA-Z0-9])*_?")  # two underscores join a server and its tool
+
+
+class Wrong(Exception):
+    """What is wrong with a file or a tool, in a sentence."""
+
+
+class OwnFile(msgspec.Struct, frozen=True):
+    """What is in one file, or behind one entry point."""
+
+    tools: tuple[FunctionTool, ...] = ()
+
+
+def load_file(path: Path) -> OwnFile:
+    """Run the file. Raises Wrong."""
+    try:
+        for place in (path.parent, path):
+            if place.stat().st_mode & stat.S_IWOTH:
+                raise Wrong(f"Every user of this machine can change it. Run 'chmod o-w {place}'.")
+        with path.open("rb") as file:
+            source = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise Wrong(f"It cannot be read: {error.strerror or error}.") from error
+    if len(source) > BYTES_MAX:
+        raise Wrong(f"It is larger than {BYTES_MAX // 1_000_000} MB.")
+    return _contents(_run(path, source))
+
+
+def load_entry(entry: EntryPoint) -> OwnFile:
+    """The tool that a package registers. Raises Wrong."""
+    try:
+        found = entry.load()
+    except BaseException as error:
+        raise Wrong(f"{entry.value} cannot be loaded: {_describe(error)}.") from error
+    if not isinstance(found, FunctionTool):
+        raise Wrong(f"{entry.value} is no tool: put @everturn.tool above the function.")
+    _check(found)
+    if found.spec.name != entry.name:
+        raise Wrong(f"The entry point {entry.name} must have its tool's name: {found.spec.name}.")
+    return OwnFile((found,))
+
+
+def _run(path: Path, source: bytes) -> ModuleType:
+    """The module, made anew each time. It is not imported: bytecode that was kept from a file of the same
+    second and size would run in place of the new one."""
+    module = ModuleType(f"everturn_own_tools_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where type hints of its classes are looked up
+    try:
+        exec(compile(source, str(path), "exec"), vars(module))  # noqa: S102 - the user's own code
+    except SyntaxError as error:
+        line = f"Line {error.lineno}: " if error.filename == str(path) else ""
+        raise Wrong(f"{line}{error.msg}.") from error
+    except BaseException as error:
+        raise Wrong(f"{_line(error, str(path))}{_describe(error)}.") from error
+    return module
+
+
+def _contents(module: ModuleType) -> OwnFile:
+    values = list({id(value): value for value in vars(module).values()}.values())
+    tools = tuple(value for value in values if isinstance(value, FunctionTool))
+    for tool in tools:
+        _check(tool)
+    if not tools:
+        raise Wrong("It has no tools: put @everturn.tool above a function.")
+    return OwnFile(tools)
+
+
+def _check(tool: FunctionTool) -> None:
+    spec = tool.spec
+    if len(spec.name) > 64 or not _NAME.fullmatch(spec.name):
+        raise Wrong(f"{spec.name!r} cannot be a tool's name: use letters, digits and single underscores.")
+    if not spec.schema.description:
+        raise Wrong(f"{spec.name} has no docstring. The model needs one to know what the tool is for.")
+    if not 0 < spec.timeout_s <= TIMEOUT_S_MAX:
+        raise Wrong(f"{spec.name}: timeout_s must be between 0 and {TIMEOUT_S_MAX:g} seconds.")
+    if not 0 < spec.output_bytes_max <= OUTPUT_BYTES_MAX:
+        raise Wrong(f"{spec.name}: output_bytes_max must be between 1 and {OUTPUT_BYTES_MAX}.")
+
+
+def _line(error: BaseException, file: str) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"Line {lines[-1]}: " if lines else ""
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:500]}".removesuffix(": ").rstrip(".")
