@@ -57,6 +57,13 @@ export const settingsWords = {
   profilesLead: "A profile is a way of working: instructions, tools and a model.",
   noProfiles: "Only the default profile exists.",
   toolsLead: "What the agent can use on this machine.",
+  ownTools: "Your own tools",
+  builtInTools: "Built in",
+  ownAsks: "asks before it runs",
+  ownDoesNotAsk: "runs without asking",
+  ownSafe: "repeated after a crash",
+  ownInDoubt: "never repeated by itself",
+  ownTime: (seconds: number) => `at most ${seconds} s`,
   toolHelp: {
     apply_patch: "Changes several files at once, or none if a part does not fit.",
     ask_user: "Asks you a question and waits for your answer.",

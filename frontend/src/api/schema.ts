@@ -1931,6 +1931,10 @@ export interface components {
             parameters: Record<string, never>;
             is_safe_to_repeat: boolean;
             timeout_s: number;
+            /** @default  */
+            source?: string;
+            /** @default null */
+            asks?: boolean | null;
         };
         /** ToolOutput */
         ToolOutput: {
@@ -1938,6 +1942,11 @@ export interface components {
             kind: "tool.output";
             call_id: string;
             text: string;
+        };
+        /** ToolProblem */
+        ToolProblem: {
+            source: string;
+            problem: string;
         };
         /** ToolStarted */
         ToolStarted: {
@@ -1964,6 +1973,8 @@ export interface components {
         ToolsOut: {
             tools: components["schemas"]["ToolOut"][];
             sandbox: components["schemas"]["Sandboxed"];
+            /** @default [] */
+            problems?: components["schemas"]["ToolProblem"][];
         };
         /** Trouble */
         Trouble: {
