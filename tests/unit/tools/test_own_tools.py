@@ -84,7 +84,7 @@ async def test_an_own_tool_asks_unless_it_says_otherwise(shop: Kit) -> None:
     assert ruling.verdict is Verdict.ASK
     assert ruling.label == "order nails"
     assert ruling.question == (
-        "It is your own tool order (tools/shop.py). If allowed for this session or always, the agent may "
+        "It runs your own tool order (tools/shop.py). If allowed for this session or always, the agent may "
         "then call order with any arguments."
     )
     await shop.remember("session", "order", article="nails")

@@ -32,7 +32,7 @@ class OwnTool:
         self.spec: ToolSpec = msgspec.structs.replace(function.spec, timeout_s=self.timeout_s + _GRACE_S)
 
     def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
-        return judge_unknown(call, f"it is your own tool {call.name} ({self.source})", asks=self.asks)
+        return judge_unknown(call, f"it runs your own tool {call.name} ({self.source})", asks=self.asks)
 
     async def run(self, call: ToolCall, emit: Emit) -> Answer:
         answer: Answer | None = None
