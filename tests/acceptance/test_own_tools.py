@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -111,11 +110,6 @@ async def test_the_example_of_the_documentation_works_as_soon_as_it_is_pasted(
     [orders] = (data_dir / "workspaces").glob("*/orders.jsonl")
     assert [json.loads(line)["count"] for line in orders.read_text().splitlines()] == [3]
     assert house.complaints == []
-    if folder := os.environ.get("LOOK"):
-        await page.screenshot(path=f"{folder}/ask-1280.png")
-        await page.set_viewport_size({"width": 390, "height": 844})
-        await page.wait_for_timeout(600)
-        await page.screenshot(path=f"{folder}/ask-390.png")
 
 
 @pytest.mark.parametrize(("tool", "times"), [("pay", 1), ("look", 2)])
@@ -157,11 +151,6 @@ async def test_a_mistake_is_shown_on_the_page_and_by_the_doctor_while_the_rest_w
         "tools/shop.py · asks before it runs · never repeated by itself · at most 120 s"
     )
     assert house.complaints == []
-    if folder := os.environ.get("LOOK"):
-        await page.screenshot(path=f"{folder}/tools-1280.png")
-        await page.set_viewport_size({"width": 390, "height": 844})
-        await page.wait_for_timeout(600)
-        await page.screenshot(path=f"{folder}/tools-390.png")
     told = await command(data_dir, "doctor")
     assert told.returncode == 1
     assert "Own tools: tools/broken.py" in told.stdout
