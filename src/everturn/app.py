@@ -32,7 +32,7 @@ from everturn.models.weights import make_shelf
 from everturn.schedules import ScheduleBook, ScheduleCommand, ScheduleRunner, SchedulesTool
 from everturn.skills import BuiltSkills, build_skills
 from everturn.store import Store, find_storage_keys, open_secrets, open_store, read_key_ring
-from everturn.tools import EverturnToolbox, Sandbox, ToolServices
+from everturn.tools import EverturnToolbox, Fetcher, Sandbox, ToolServices
 from everturn.tools.profile_book import ProfileBook
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
 from everturn.tracing import open_traces
@@ -68,8 +68,10 @@ async def open_app(
     probe: Probe | None = None,
     environ: Mapping[str, str] | None = None,
     tools: Sequence[Tool] = (),
+    fetcher: Fetcher | None = None,
 ) -> AsyncIterator[App]:
     """Open the store, then the parts that use it, then the engine. ``tools``: those of an embedding program.
+    ``fetcher``: reads pages of the web; by default public ones only.
 
     Leaving closes in reverse: the engine releases its turns first, the store closes last.
     """
@@ -78,7 +80,7 @@ async def open_app(
     async with AsyncExitStack() as stack:
         base = await _open_base(stack, config, runtime, os.environ if environ is None else environ)
         work = _make_work(base)
-        toolbox = await stack.enter_async_context(_make_toolbox(base, work, tools))
+        toolbox = await stack.enter_async_context(_make_toolbox(base, work, tools, fetcher))
         recorder = Recorder(base.store, config.home / "indexes", config.files)
         parts = EngineParts(
             base.store,
@@ -175,7 +177,9 @@ def _make_work(base: _Base) -> _Work:
     return _Work(sandbox, Jobs(services, config.jobs), profiles, skills, delegates)
 
 
-def _make_toolbox(base: _Base, work: _Work, tools: Sequence[Tool]) -> EverturnToolbox:
+def _make_toolbox(
+    base: _Base, work: _Work, tools: Sequence[Tool], fetcher: Fetcher | None
+) -> EverturnToolbox:
     config = base.config
     services = msgspec.structs.replace(
         _tool_services(base),
@@ -184,7 +188,9 @@ def _make_toolbox(base: _Base, work: _Work, tools: Sequence[Tool]) -> EverturnTo
         skill_folders=work.skills.turns,
     )
     extra = [*tools, *_own_tools(base), work.skills.tool]
-    return EverturnToolbox(config.home, services, config.profiles, sandbox=work.sandbox, extra=extra)
+    return EverturnToolbox(
+        config.home, services, config.profiles, sandbox=work.sandbox, fetcher=fetcher, extra=extra
+    )
 
 
 def _own_tools(base: _Base) -> list[Tool]:

@@ -30,6 +30,7 @@ lab
 config
 app
 agent
+bench
 cli
 """
 # Inside a room: a folder imports only folders before it in its line. Modules beside the folders are free.

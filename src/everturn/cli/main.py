@@ -35,6 +35,7 @@ COMMANDS = {
     "move": ("move", "Move everything between a data folder and PostgreSQL."),
     "doctor": ("doctor", "Check the database and the search index."),
     "lab": ("lab", "Break things on purpose and check that nothing is lost."),
+    "bench": ("bench", "Measure how well a model does as an agent."),
     "secrets": ("secrets", "Show and re-encrypt stored secrets (PostgreSQL)."),
     "password": ("password", "Set or remove the password."),
     "token": ("token", "Create, list and revoke API tokens."),
