@@ -138,6 +138,22 @@ async def _fill_titles(connection: asyncpg.Connection) -> None:
     )
 
 
+async def commit(connection: asyncpg.Connection, timeout_s: float) -> str:
+    """Return the server's answer to COMMIT. Raises TimeoutError after this time and ends the connection.
+
+    Not with asyncpg's own timeout or a cancellation, because both send a cancel request. A commit that waits
+    for its synchronous replica would stop waiting: everyone sees it then, but a failover loses it.
+    """
+    answer = asyncio.ensure_future(connection.execute("COMMIT", timeout=LONG_TIMEOUT_S))
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.shield(answer)
+    finally:
+        if not answer.done():
+            connection.terminate()  # closes the socket, which a waiting commit does not notice
+            await asyncio.gather(answer, return_exceptions=True)
+
+
 def refuse_unsafe(
     version: int, fsync: str, full_pages: str, encoding: str, is_replica: bool, *, address: str
 ) -> None:

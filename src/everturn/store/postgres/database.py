@@ -25,7 +25,15 @@ from everturn.domain.probe import Moment
 from everturn.store import sql
 from everturn.store.context import StoreContext
 from everturn.store.journal.journal import deliver_late
-from everturn.store.postgres.connection import LOST, SCHEMA, Connector, explain_error, prepare
+from everturn.store.postgres.connection import (
+    COMMAND_TIMEOUT_S,
+    LOST,
+    SCHEMA,
+    Connector,
+    commit,
+    explain_error,
+    prepare,
+)
 from everturn.store.postgres.copy import copy_out
 from everturn.store.postgres.flusher import Flusher, FlusherCallbacks
 from everturn.store.postgres.notifications import ChangeNotifier
@@ -225,7 +233,7 @@ class PostgresDatabase:
             result = await ScriptRunner(connection, self._queries).run(script, deferred, self.probe)
             await self.probe.reach(Moment.BATCH_WRITTEN)
             try:
-                done = await connection.execute("COMMIT")
+                done = await commit(connection, COMMAND_TIMEOUT_S)
             except LOST as error:
                 connection.terminate()
                 lost = error
@@ -255,6 +263,18 @@ class PostgresDatabase:
             raise _outcome_unknown(lost) from lost
         if status == "aborted":
             raise StoreAway("The connection was lost and the write undone. Nothing was written.") from lost
+        await self._wait_replicated()
+
+    async def _wait_replicated(self) -> None:
+        """Return when a synchronous replica, if there is one, has all that is committed. A server that goes
+        down, or a backend that is ended, stops waiting for it, and a failover could lose the commit."""
+        try:
+            async with self._connection(is_fresh=True) as connection:
+                await connection.execute(self._begin)
+                await connection.execute("SELECT pg_logical_emit_message(true, 'everturn', '')")
+                await commit(connection, COMMAND_TIMEOUT_S)
+        except (*LOST, asyncpg.PostgresError, EverturnError) as error:
+            raise _outcome_unknown(error) from error
 
     # --- reading -------------------------------------------------------------------------------------
 

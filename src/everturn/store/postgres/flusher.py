@@ -31,7 +31,7 @@ from everturn.domain.probe import Moment
 from everturn.store.context import StoreContext
 from everturn.store.journal.appends import EventRun, FactsCache, TurnFacts, TurnNow, plan
 from everturn.store.journal.spool import Spool, SpoolRecord
-from everturn.store.postgres.connection import LOST, Connector, explain_error
+from everturn.store.postgres.connection import LOST, Connector, commit, explain_error
 from everturn.store.scripts.rows import kind_in
 from everturn.store.scripts.script import Append, StoredEvents
 
@@ -236,7 +236,7 @@ class Flusher:
                 if planned:
                     await connection.execute(self._queries["append_events"], *_columns(planned, now))
             await self._probe.reach(Moment.BATCH_WRITTEN)
-            done = await connection.execute("COMMIT", timeout=FLUSH_TIMEOUT_S)
+            done = await commit(connection, FLUSH_TIMEOUT_S)
         except LOST as error:
             self._connector.learn_from(error)
             raise explain_error(error, self._connector.address) from error
