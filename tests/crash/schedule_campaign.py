@@ -28,11 +28,11 @@ MOMENTS = (
 SERVERS = 2
 
 
-async def serve_and_die(url: str, folder: Path, chance: random.Random) -> int:
+async def serve_and_die(url: str, folder: Path, chance: random.Random, *, nth_max: int) -> int:
     """Start a server until one of them finds nothing to do; how many were killed."""
     kills = 0
     while True:
-        moment, nth = chance.choice(MOMENTS), chance.randint(5, 80)
+        moment, nth = chance.choice(MOMENTS), chance.randint(2, nth_max)
         command = [sys.executable, "-m", "tests.crash.schedule_work", url, str(folder), moment, str(nth)]
         server = await asyncio.create_subprocess_exec(*command)
         ended = await server.wait()
@@ -46,9 +46,10 @@ async def run(count: int, url: str, folder: Path, seed: int) -> int:
     """Have two servers settle so many times at once, and check all of them; how often one was killed."""
     async with open_store(url, data_dir=folder, settings=STORE) as store:
         await make_schedules(store, count, 1, SystemClock().now_ms())
+    nth_max = max(5, count // 12)  # small enough that a server that has half of the work reaches it
     async with asyncio.TaskGroup() as group:
         servers = [
-            group.create_task(serve_and_die(url, folder, random.Random(seed + number)))
+            group.create_task(serve_and_die(url, folder, random.Random(seed + number), nth_max=nth_max))
             for number in range(SERVERS)
         ]
     async with open_store(url, data_dir=folder, settings=STORE) as store:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 
 import anyio
@@ -78,7 +79,9 @@ class Fork:
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
-            signal.pidfd_send_signal(self._pidfd, number)
+            # It may have ended already: its exit code is not read before a caller waits for it.
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
 
     def wait(self, timeout_s: float) -> int | None:
         """The exit code; None if it runs on."""

@@ -96,7 +96,7 @@ def test_what_may_not_be_read_is_left_out_and_said() -> None:
             (source / folder / "inner").write_text("no")
         (source / "file").write_text("no")
         (source / "open").write_text("yes")
-        for entry, mode in {"closed": 0o000, "named": 0o444, "file": 0o000}.items():
+        for entry, mode in {"closed": 0o000, "named": 0o444, "file": 0o000, "open": 0o644}.items():
             (source / entry).chmod(mode)
         top.chmod(0o777)
         source.chmod(0o755)

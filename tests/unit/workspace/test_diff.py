@@ -33,6 +33,7 @@ def paths(kept: KeptBytes, before: str, after: str) -> dict[bytes, tuple[object,
 def test_added_changed_and_deleted_files_are_found(root: Path, kept: KeptBytes) -> None:
     for name in ("same", "changed", "gone", "mode"):
         (root / name).write_text(name)
+    (root / "mode").chmod(0o644)  # whatever the umask is
     before = scan(root, kept).tree
     (root / "changed").write_text("other")
     (root / "gone").unlink()
