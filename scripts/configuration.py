@@ -44,6 +44,7 @@ ABOUT = {
     "delegates": "Sessions that work for a turn of another ([delegates](delegates.md)).",
     "search": "Web search ([agent](agent.md#web-search)).",
     "traces": "OpenTelemetry traces ([tracing](tracing.md)).",
+    "backup": "Scheduled backups ([backups](backups.md)).",
 }
 NAMED = {
     "profiles.NAME": (

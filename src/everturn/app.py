@@ -10,8 +10,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
+from everturn.backups import BackupRunner, BackupServices
 from everturn.config import Config
 from everturn.delivery import AccountServices, AccountSettings, NotificationService
+from everturn.domain.backups import Backups
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.gateway import Gateway
 from everturn.domain.ids import Ids
@@ -19,6 +21,7 @@ from everturn.domain.notifications import Notifications
 from everturn.domain.probe import Probe
 from everturn.domain.runtime import Runtime
 from everturn.domain.secrets import Secrets
+from everturn.domain.timezones import find_zone
 from everturn.domain.tool import Tool
 from everturn.domain.turn_traces import TurnTraces
 from everturn.engine import Delegates, Engine, EngineParts, EngineSettings
@@ -290,6 +293,13 @@ def open_schedules(app: App) -> ScheduleRunner:
     return ScheduleRunner(app.store.schedules, app.engine, app.clock)
 
 
+def open_backups(app: App) -> BackupRunner:
+    """Makes backups while it is entered. Only a server enters it, as with accounts."""
+    zone = find_zone(app.config.budget.timezone)
+    services = BackupServices(app.store, app.clock, app.config.home, app.engine.worker, zone)
+    return BackupRunner(services, app.config.backup)
+
+
 @asynccontextmanager
 async def open_knowledge(app: App) -> AsyncIterator[None]:
     """Keeps the indexes of knowledge in step while it is entered. Only a server enters it, as with
@@ -303,7 +313,12 @@ async def open_knowledge(app: App) -> AsyncIterator[None]:
         await asyncio.gather(serve, return_exceptions=True)
 
 
-def open_web(app: App, gateway: Gateway | None = None, notifications: Notifications | None = None) -> Web:
+def open_web(
+    app: App,
+    gateway: Gateway | None = None,
+    notifications: Notifications | None = None,
+    backups: Backups | None = None,
+) -> Web:
     """The web application over an open app; enter it before serving."""
     services = WebServices(
         engine=app.engine,
@@ -314,6 +329,7 @@ def open_web(app: App, gateway: Gateway | None = None, notifications: Notificati
         recorder=app.recorder,
         gateway=gateway,
         notifications=notifications,
+        backups=backups,
         timezone=app.config.budget.timezone,
         jobs=app.jobs,
         skills=app.skills,

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
+from everturn.backups.settings import BackupSettings
 from everturn.delivery.settings import DeliverySettings, NotificationSettings
 from everturn.domain.errors import Invalid
 from everturn.domain.gateway import AccountSetup
@@ -69,6 +70,7 @@ TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
         "delegates": DelegateSettings,
         "search": SearchSettings,
         "traces": TraceSettings,
+        "backup": BackupSettings,
     }
 )
 # Settings of [server] that have an environment variable of their own.
@@ -125,6 +127,7 @@ _FIXED: Mapping[str, frozenset[str]] = MappingProxyType(
         "delegates": frozenset(),
         "search": frozenset(),
         "traces": frozenset(),
+        "backup": frozenset(),
         "memory": frozenset(
             (
                 *("look_s", "observe_timeout_s", "close_timeout_s", "owing_max", "extraction_chars_max"),
@@ -163,6 +166,7 @@ class Config(msgspec.Struct, frozen=True):
     delegates: DelegateSettings = DelegateSettings()
     search: SearchSettings = SearchSettings()
     traces: TraceSettings = TraceSettings()
+    backup: BackupSettings = BackupSettings()
     gateway: Mapping[str, AccountSetup] = MappingProxyType({})
 
 
@@ -240,6 +244,7 @@ def read_config(
         delegates=reader.convert(DelegateSettings, "delegates", reader.table("delegates")),
         search=reader.convert(SearchSettings, "search", reader.table("search")),
         traces=reader.convert(TraceSettings, "traces", reader.table("traces")),
+        backup=reader.convert(BackupSettings, "backup", reader.table("backup")),
         gateway=reader.gateway(),
     )
 

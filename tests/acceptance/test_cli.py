@@ -291,7 +291,7 @@ async def test_names_that_look_like_markup_are_printed_as_they_are(data_dir: Pat
 # Holds the real command in the middle of its work: says so, and goes on when it is told to.
 HELD = """
 import sys
-from everturn.cli import backup
+from everturn.backups import making as backup
 from everturn.cli.main import main
 copied = backup.copy_memory
 def held(home, folder):

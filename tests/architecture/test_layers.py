@@ -24,7 +24,7 @@ memory workspace
 skills
 engine
 delivery
-jobs schedules importers move tracing
+jobs schedules importers move tracing backups
 gateway web
 lab
 config

@@ -7,14 +7,15 @@ import os
 import shutil
 import signal
 import time
-from functools import partial
 from pathlib import Path
 from typing import Self
 
 import click
 from rich.markup import escape
 
-from everturn.cli import in_force, unfinished
+from everturn.backups import unfinished
+from everturn.backups.making import make_backup, reason_of, refuse_place, size_of
+from everturn.cli import in_force
 from everturn.cli.common import console, home_option, open_config_store, printable, run, with_store
 from everturn.config import FILE, Config, home_of, read_config
 from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
@@ -30,7 +31,6 @@ from everturn.store.files.copy_tree import DEPTH_MAX
 from everturn.store.files.disk import Disk, sync_tree
 from everturn.store.files.machine import FILE as MACHINE
 
-_FOLDERS = ("blobs", "files", "memory", "workspaces")  # of the data folder, in a backup
 DATABASE = "everturn.db"  # where no address says otherwise
 _LISTED_MAX = 20
 
@@ -53,7 +53,7 @@ def backup(target: Path | None, home: Path | None) -> None:
     made, left_out = with_store(home, lambda store, config: _backup(store, config, target))
     out = console()
     out.print(
-        f"Backed up to [bold]{escape(str(made))}[/bold] ({_size(made) / 1e6:.1f} MB), verified.",
+        f"Backed up to [bold]{escape(str(made))}[/bold] ({size_of(made) / 1e6:.1f} MB), verified.",
         soft_wrap=True,
     )
     out.print(
@@ -69,7 +69,7 @@ def backup(target: Path | None, home: Path | None) -> None:
 
 async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Path, list[str]]:
     folder = target or config.home / "backups" / time.strftime("%Y-%m-%d-%H%M%S")
-    _refuse_place(config.home, folder)
+    refuse_place(config.home, folder)
     if target is None:
         folder.parent.mkdir(mode=0o700, exist_ok=True)
         cleared, left = unfinished.clear_all(folder.parent)
@@ -78,34 +78,15 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
         for leftover, error in left:
             click.echo(f"Left {leftover} as it is: {error.strerror or error}.", err=True)
     try:
-        with console().status("Copying"), unfinished.UnfinishedBackup(folder) as copy, _Signals() as signals:
-            await store.upkeep.backup(copy.inside)
-            left_out = [
-                f"{size / 1e6:.1f} MB of files in {place}: keep copies of them there"
-                for place, size in (await store.blobs.stored_elsewhere()).items()
-            ]
-            for part in (_copy_settings, copy_memory, _copy_workspaces):
-                signals.check()
-                left_out += await asyncio.to_thread(part, config.home, copy.inside)
-            await asyncio.to_thread(sync_tree, Disk(), copy.inside)
-            signals.check()
-            copy.finish()
-            return folder, left_out
+        with console().status("Copying"), _Signals() as signals:
+            return folder, await make_backup(store, config.home, folder, signals.check)
     except Refused:
         raise  # the place was taken, which its own words say
     except (EverturnError, OSError) as error:
         raise Stopped(
-            f"The backup was not made, and nothing of it is left: {_why(error)}",
+            f"The backup was not made, and nothing of it is left: {reason_of(error)}",
             hint=error.hint if isinstance(error, _Signalled) else "Free space, or name a folder elsewhere.",
         ) from error
-
-
-def _refuse_place(home: Path, folder: Path) -> None:
-    if folder.exists():
-        raise Invalid(f"{folder} exists already.", hint="Name a folder that does not exist.")
-    for name in _FOLDERS:
-        if folder.resolve().is_relative_to((home / name).resolve()):
-            raise Invalid(f"{folder} lies in {home / name}, which is copied.", hint="Name another folder.")
 
 
 class _Signalled(Stopped):
@@ -140,46 +121,6 @@ class _Signals:
     def check(self) -> None:
         if self._is_ended:
             raise _Signalled("it was ended by a signal.", hint="Make it again when there is time.")
-
-
-# The parts beside the database and its files. Keys are left out, because backups are moved around.
-
-
-def _copy_settings(home: Path, folder: Path) -> list[str]:
-    for name in (FILE, MACHINE):
-        if (home / name).exists():
-            shutil.copy2(home / name, folder / name)
-    return []
-
-
-def copy_memory(home: Path, folder: Path) -> list[str]:
-    left_out: list[str] = []
-    if (home / "memory").is_dir():
-        # Links are followed here: only the owner writes there, and may keep notes elsewhere.
-        shutil.copytree(home / "memory", folder / "memory", ignore=partial(_unreadable, left_out))
-    return left_out
-
-
-def _copy_workspaces(home: Path, folder: Path) -> list[str]:
-    is_there = (home / "workspaces").is_dir()
-    return copy_tree(home / "workspaces", folder / "workspaces") if is_there else []
-
-
-def _unreadable(left_out: list[str], folder: str, names: list[str]) -> set[str]:
-    """Names in a folder that are neither a file nor a folder, nor a link to one."""
-    found = {name for name in names if not ((path := Path(folder) / name).is_file() or path.is_dir())}
-    left_out += [f"{Path(folder).name}/{name}: neither a file nor a folder" for name in sorted(found)]
-    return found
-
-
-def _size(folder: Path) -> int:
-    return sum(
-        (Path(parent) / name).lstat().st_size for parent, _, names in os.walk(folder) for name in names
-    )
-
-
-def _why(error: EverturnError | OSError) -> str:
-    return error.message if isinstance(error, EverturnError) else f"{error.strerror or error}."
 
 
 def _say_left_out(left_out: list[str]) -> None:
@@ -268,7 +209,7 @@ async def _restore(source: Path, config: Config, restoration: unfinished.Restora
         return await asyncio.to_thread(_put_back, source, config)
     except OSError as error:
         raise Stopped(
-            f"The backup was not restored whole: {_why(error)}",
+            f"The backup was not restored whole: {reason_of(error)}",
             hint=f"Free space, then restore it again: that clears what is in {config.home}.",
         ) from error
 

@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 
 from everturn.app import App, open_app
+from everturn.backups.unfinished import refuse_leftover
 from everturn.cli import prompts
 from everturn.cli.common import (
     OWNER,
@@ -28,7 +29,6 @@ from everturn.cli.common import (
 )
 from everturn.cli.parameters import parameter_options, parameters_of
 from everturn.cli.screen import Screen
-from everturn.cli.unfinished import refuse_leftover
 from everturn.config import Config, read_config
 from everturn.domain import events as ev
 from everturn.domain.asks import Ask

@@ -7,31 +7,30 @@ import gc
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import click
 
 from everturn.app import (
     open_app,
+    open_backups,
     open_gateway,
     open_knowledge,
     open_notifications,
     open_schedules,
     open_web,
 )
+from everturn.backups.unfinished import refuse_leftover
 from everturn.cli.common import check_model, home_option, run
 from everturn.cli.heap import trim_heap_regularly
-from everturn.cli.unfinished import refuse_leftover
 from everturn.config import Config, Flags, read_config
-from everturn.delivery import NotificationService
 from everturn.domain.model_errors import ModelKeyMissing
 from everturn.domain.secrets import SecretsState
 from everturn.engine import Engine
-from everturn.gateway import GatewayAccounts
-from everturn.schedules import ScheduleRunner
 from everturn.tools import SandboxState
 from everturn.web import configure_logs
 from everturn.web import serve as serve_web
@@ -91,7 +90,8 @@ async def _serve(config: Config) -> None:
         open_schedules(app) as schedules,
         open_knowledge(app),
         open_notifications(app) as notifications,
-        open_web(app, gateway, notifications) as web,
+        open_backups(app) as backups,
+        open_web(app, gateway, notifications, backups) as web,
         AsyncExitStack() as stack,
     ):
         warn_of_secrets(app.keys.state)
@@ -105,21 +105,18 @@ async def _serve(config: Config) -> None:
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)
         await stack.enter_async_context(trim_heap_regularly(app.clock))
-        drains = partial(_stop, app.engine, gateway, schedules, notifications)
+        drains = partial(_stop, app.engine, (backups, schedules, gateway, notifications))
         await serve_web(web, config.web, drain=drains, on_ready=_say)
 
 
-async def _stop(
-    engine: Engine,
-    gateway: GatewayAccounts,
-    schedules: ScheduleRunner,
-    notifications: NotificationService,
-    grace_s: float,
-) -> None:
-    """Accounts and schedules first: what they start would find no engine."""
-    await schedules.stop()
-    await gateway.stop()
-    await notifications.stop()
+class _Stops(Protocol):
+    async def stop(self) -> None: ...
+
+
+async def _stop(engine: Engine, services: Sequence[_Stops], grace_s: float) -> None:
+    """What starts work of its own first: what it starts would find no engine."""
+    for service in services:
+        await service.stop()
     await drain(engine, grace_s)
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from everturn.domain.backups import Backups
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.events import AnyPayload
 from everturn.domain.gateway import Gateway
@@ -84,6 +85,7 @@ class WebServices:
     recorder: Recorder | None = None
     gateway: Gateway | None = None
     notifications: Notifications | None = None
+    backups: Backups | None = None
     timezone: str = "UTC"  # of budgets and schedules that name none
     jobs: Jobs | None = None
     skills: BuiltSkills | None = None
@@ -105,6 +107,7 @@ def build_web(services: WebServices, settings: WebSettings, *, more: Iterable[An
             parts.metrics,
             services.gateway,
             services.notifications,
+            services.backups,
         ),
         lambda: describe_table(web.table, settings.root),
         lambda: web.is_stopping,

@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from everturn import __version__
+from everturn.domain.backups import Backups
 from everturn.domain.errors import EverturnError
 from everturn.domain.gateway import Gateway
 from everturn.domain.json_types import JsonObject
@@ -54,6 +55,7 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     streams_open: int
     commit_ms_p50: float | None  # null: this store keeps no such figure, or has not written yet
     commit_ms_p99: float | None
+    backup_problem: str = ""  # why the last backup was not made, or is overdue
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class ServerParts:
     metrics: Metrics
     gateway: Gateway | None = None
     notifications: Notifications | None = None
+    backups: Backups | None = None
 
 
 class ServerApi:
@@ -172,7 +175,11 @@ class ServerApi:
             streams_open=len(self._parts.streams),
             commit_ms_p50=_milliseconds(written.get("commit_seconds_p50")),
             commit_ms_p99=_milliseconds(written.get("commit_seconds_p99")),
+            backup_problem=await self._backup_problem(),
         )
+
+    async def _backup_problem(self) -> str:
+        return "" if self._parts.backups is None else await self._parts.backups.find_problem()
 
     def _status(self) -> ServerStatus:
         if self._is_stopping():
@@ -196,6 +203,8 @@ class ServerApi:
             gauges["gateway"] = self._parts.gateway.status()
         if self._parts.notifications is not None:
             gauges["notifications"] = self._parts.notifications.status()
+        if self._parts.backups is not None:
+            gauges["backups"] = {"is_failing": bool(await self._backup_problem())}
         return Raw(self._parts.metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, call: ApiCall[Nothing, Nothing]) -> Raw:

@@ -67,8 +67,15 @@ class UnfinishedBackup:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        remove(self._folder)
-        os.close(self._note)
+        try:
+            remove(self._folder)
+        except OSError:
+            # After a cancellation a thread may still write there, and on a disk that is gone nothing can be
+            # removed. What ended the backup is what the caller has to know; the next one clears the leftover.
+            if kind is None:
+                raise
+        finally:
+            os.close(self._note)
 
 
 class Restoration:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from everturn.backups.unfinished import NOTE, clear_all, refuse_leftover
 from everturn.cli.serve import serve
-from everturn.cli.unfinished import NOTE, clear_all, refuse_leftover
 
 
 def test_a_leftover_that_cannot_be_looked_at_is_named_and_the_others_are_cleared(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""Settings of scheduled backups."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from everturn.domain.errors import Invalid
+
+
+class BackupSettings(msgspec.Struct, frozen=True):
+    """Fields with a description are settings of config.toml."""
+
+    folder: Annotated[
+        str | None,
+        Meta(
+            description="Folder of scheduled backups, by its full path; it must exist. Unset: backups/ in "
+            "the data folder, which does not help if that disk fails."
+        ),
+    ] = None
+    at: Annotated[
+        str | None,
+        Meta(description="Time of a backup each day, such as 03:30, in the time zone of [budget]."),
+    ] = None
+    every_h: Annotated[
+        int, Meta(ge=0, le=8760, description="Hours between two backups, in place of `at`; 0: none.")
+    ] = 0
+    keep_daily: Annotated[int, Meta(ge=1, description="Days of which the last backup is kept.")] = 7
+    keep_weekly: Annotated[int, Meta(ge=0, description="Weeks of which the last backup is kept.")] = 4
+
+    def __post_init__(self) -> None:
+        """Raises Invalid."""
+        if self.folder is not None and not os.path.isabs(os.path.expanduser(self.folder)):
+            raise Invalid(f"{self.folder!r} is not a full path.", hint="Like /mnt/backups.", key="folder")
+        if self.at is not None:
+            if self.every_h:
+                raise Invalid("every_h is set as well.", hint="Set one of them.", key="at")
+            minute_of_day(self.at)
+
+    @property
+    def is_scheduled(self) -> bool:
+        return bool(self.at or self.every_h)
+
+    def named_folder(self) -> Path | None:
+        return Path(self.folder).expanduser() if self.folder else None
+
+
+def minute_of_day(text: str) -> int:
+    """Raises Invalid for what is no time of day."""
+    hour, _, minute = text.partition(":")
+    if len(text) == 5 and hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60:
+        return int(hour) * 60 + int(minute)
+    raise Invalid(f"{text!r} is no time of day.", hint="Write it as 03:30.", key="at")
