@@ -245,13 +245,15 @@ _NAMES = {
 }
 
 
-def describe_budget(limit: BudgetLimit) -> str:
-    return f"{_NAMES[limit.key.scope]} of {describe_amount(limit.key.unit, limit.amount)}"
+def describe_budget(budget: Budget) -> str:
+    """Its name and how much it allows in this period, with what it was raised by."""
+    key = budget.limit.key
+    return f"{_NAMES[key.scope]} of {describe_amount(key.unit, budget.limit.amount + budget.extra)}"
 
 
 def describe_shortage(budget: Budget) -> str:
     """Why a call was not made: nothing is left, or less than the call may cost."""
-    name = describe_budget(budget.limit)
+    name = describe_budget(budget)
     if budget.room <= 0:
         return f"{name} is used up."
     left = describe_amount(budget.limit.key.unit, budget.room)

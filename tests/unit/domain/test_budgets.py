@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from everturn.domain.budgets import (
     Unit,
     describe_amount,
     describe_budget,
+    describe_shortage,
     period_at,
     spent_of,
     to_micros,
@@ -141,4 +143,9 @@ def test_amounts_in_words():
     assert describe_amount(Unit.USD, 5_000_000) == "5.00 USD"
     assert describe_amount(Unit.USD, 1_234_567) == "1.234567 USD"
     assert describe_amount(Unit.TOKENS, 1_000_000) == "1,000,000 tokens"
-    assert describe_budget(limit(BudgetScope.MONTH)) == "This month's budget of 5.00 USD"
+    month = Budget("bgt_1", "ada", limit(BudgetScope.MONTH), 0)
+    assert describe_budget(month) == "This month's budget of 5.00 USD"
+    raised = msgspec.structs.replace(month, extra=5_000_000, spent=9_000_000)
+    assert describe_shortage(raised) == (
+        "This month's budget of 10.00 USD does not cover the next model call: 1.00 USD left."
+    )
