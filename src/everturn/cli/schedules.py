@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from everturn.domain.errors import Invalid
 from everturn.domain.schedules import (
     CronRule,
     IntervalRule,
+    Occurrence,
     OnceRule,
     Rule,
     RunsIn,
@@ -26,6 +28,7 @@ from everturn.domain.schedules import (
     WhenMissed,
     WhenOverlapping,
 )
+from everturn.domain.timezones import find_zone
 from everturn.schedules import ScheduleBook, describe
 from everturn.store import Store
 
@@ -66,11 +69,13 @@ async def _all(store: Store, config: Config) -> list[Schedule]:
 def _next(schedule: Schedule) -> str:
     if schedule.paused_at is not None:
         return "paused"
-    return "over" if schedule.due_at is None else _local(schedule.due_at)
+    return "over" if schedule.due_at is None else _clock(schedule.due_at, schedule.settings.timing)
 
 
-def _local(at_ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_ms / 1000))
+def _clock(at_ms: int, timing: Timing) -> str:
+    """By the clocks that the rule means, which its words name; of an interval, by this machine's."""
+    zone = None if isinstance(timing.rule, IntervalRule) else find_zone(timing.timezone)
+    return f"{datetime.fromtimestamp(at_ms / 1000, zone):%Y-%m-%d %H:%M}"
 
 
 @schedules.command()
@@ -137,7 +142,7 @@ def add(
         preview = book.preview(made.settings.timing)
         click.echo(f"{made.id}  {preview.words}")
         for at_ms in preview.times:
-            click.echo(f"  {_local(at_ms)}")
+            click.echo(f"  {_clock(at_ms, made.settings.timing)}")
 
     with_store(home, work, makes_one=True)
 
@@ -175,12 +180,16 @@ def _book(store: Store) -> ScheduleBook:
 @home_option
 def history(schedule_id: str, limit: int, home: Path | None) -> None:
     """Show what became of the times of a schedule, newest first."""
-    found = with_store(
-        home, lambda store, config: store.schedules.occurrences(OWNER, schedule_id, limit=limit)
-    )
+
+    async def read(store: Store, config: Config) -> tuple[Schedule, Sequence[Occurrence]]:
+        schedule = await store.schedules.get(OWNER, schedule_id)
+        return schedule, await store.schedules.occurrences(OWNER, schedule_id, limit=limit)
+
+    schedule, found = with_store(home, read)
     for one in found:
         state = one.turn_state or ""
-        click.echo(f"{_local(one.due_at)}  {one.fate:<9}  {state:<11}  {one.reason}".rstrip())
+        at = _clock(one.due_at, schedule.settings.timing)
+        click.echo(f"{at}  {one.fate:<9}  {state:<11}  {one.reason}".rstrip())
     if not found:
         click.echo("It has not been due yet.")
 
