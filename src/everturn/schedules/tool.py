@@ -142,9 +142,10 @@ class SchedulesTool(Action):
         zoned = preview.words if settings.timing.timezone in preview.words else f"{preview.words}, {zone.key}"
         text, cut = settings.text[:TEXT_CHARS_MAX], len(settings.text) - TEXT_CHARS_MAX
         more = f" … and {cut} more characters, which stay as they are" if cut > 0 else ""
+        end = "" if text.endswith((".", "!", "?", "…")) and not more else "."
         rule = f"“{settings.name}”, {zoned}. Next: {', '.join(times)}."
         profile = f" It runs with the profile {settings.profile}." if settings.profile else ""
-        return f"{rule}{profile} Each time the agent is sent: “{text}”{more}."
+        return f"{rule}{profile} Each time the agent is sent: “{text}”{more}{end}"
 
     async def _from_run(self, call: ToolCall) -> str:
         schedule = await self._store.schedules.of_turn(call.owner, call.turn_id)

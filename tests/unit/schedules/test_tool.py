@@ -69,6 +69,7 @@ async def test_the_question_shows_rule_zone_five_times_and_the_whole_text(
     assert "Weekdays at 08:00, Europe/Vienna" in ruling.question
     assert ruling.question.count("2026 08:00") == 5
     assert long.strip() in ruling.question
+    assert (await agent.rule(ADD)).question.endswith("the agent is sent: “Summarise my inbox.”")
     assert await agent.made() == []
 
 

@@ -23,6 +23,7 @@ RULE = "policy.rule"
 SESSION = "policy.session"
 REFUSED = "policy.refused"  # hosts that calls of a session were refused
 _TRUST = "trust"
+_SENTENCE_ENDS = (".", ".”", "!”", "?”", "…”")
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -187,7 +188,7 @@ def _flat(text: str) -> str:
 
 
 def _sentence(reason: str) -> str:
-    return reason[:1].upper() + reason[1:] + ("" if reason.endswith(".") else ".")
+    return reason[:1].upper() + reason[1:] + ("" if reason.endswith(_SENTENCE_ENDS) else ".")
 
 
 def _name(session_id: str, key: str) -> str:
