@@ -84,3 +84,41 @@ async def test_delegates_are_watched_allowed_applied_and_folded(data_dir: Path) 
         await page.get_by_role("button", name="Try again").click()
         await expect(page.locator(".say", has_text="“index” failed")).to_be_visible()
         assert house.complaints == []
+
+
+async def test_a_delegate_s_budget_is_raised_and_its_files_are_discarded(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        provider = house.provider
+        tasks = [task("poor", budget_tokens=500), task("made")]
+        provider.on("hand it on", [Tool("delegate", {"tasks": tasks})], ["All in."])
+        provider.on("poor please", ["It was enough."])
+        provider.on("made please", [write("b.txt", "new\n")], ["One file made."])
+        page = await house.open()
+        await say(page, "hand it on")
+        row = page.locator("[data-delegate]", has_text="poor")
+        await expect(row).to_contain_text("does not cover the next model call")
+
+        # In Needs you the name of its session is not cut to a few letters, however long the question is.
+        await page.locator(".side .navrow", has_text="Needs you").click()
+        place = page.locator(".need .o")
+        await expect(place).to_contain_text("delegate poor")
+        assert await place.evaluate("(shown) => shown.scrollWidth <= shown.clientWidth")
+        await page.go_back()
+
+        raising = row.get_by_role("button", name="Raise")
+        await expect(raising).to_have_text(re.compile("^Raise"))
+        await raising.click()
+        await expect(row).to_contain_text("It was enough.")
+        made = page.locator("[data-delegate]", has_text="One file made.")
+        await made.get_by_role("button", name="Discard").click()
+        await page.get_by_role(
+            "button", name=re.compile("^2 delegates, ")
+        ).click()  # nothing is left to decide
+        await expect(made).to_contain_text("Changes discarded")
+
+        # The whole of it can be read, although there is room for two words only.
+        await house.kill()
+        says = page.locator(".side .foot .says")
+        await expect(says).to_have_text("Server unreachable")
+        assert await says.evaluate("(shown) => shown.scrollWidth <= shown.clientWidth")
+        assert house.complaints == []

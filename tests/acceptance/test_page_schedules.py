@@ -81,5 +81,9 @@ async def test_a_sentence_becomes_a_schedule_that_runs_and_is_changed(data_dir: 
         await page.get_by_role("menuitem", name="Delete").click()
         await panel.get_by_role("button", name="Delete").click()
         await expect(page.get_by_role("heading", name="No schedules yet")).to_be_visible()
+        box = await page.get_by_role("button", name=re.compile("^Every weekday at 8")).bounding_box()
+        assert box is not None
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 390, "the whole example can be read"
         assert (await house.api("GET", "api/schedules"))["items"] == []
         assert house.complaints == []
