@@ -90,6 +90,11 @@ async def test_a_budget_is_set_reached_and_raised(data_dir: Path) -> None:
         await say(page, "How is the weather?")
         card = page.locator("[data-ask]")
         await expect(card).to_contain_text("Today's budget does not cover the next model call.")
+        await page.set_viewport_size({"width": 390, "height": 844})
+        head = await card.locator("strong").bounding_box()
+        assert head is not None
+        assert head["x"] + head["width"] <= 390, "the whole of it can be read on a phone"
+        await page.set_viewport_size({"width": 1280, "height": 860})
         assert await serious(page) == []
         await card.get_by_role("button", name="Wait until midnight").click()
         await expect(card).to_contain_text("Goes on by itself at midnight.")
@@ -105,4 +110,18 @@ async def test_a_budget_is_set_reached_and_raised(data_dir: Path) -> None:
         await page.goto(f"{house.url}#/settings/budgets")
         await page.get_by_label("Remove Each day").click()
         await expect(page.locator(".pane")).to_contain_text("No budget is set.")
+        assert house.complaints == []
+
+
+async def test_the_report_that_wakes_the_agent_shows_people_how_the_job_ended(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        building = Tool("terminal", {"command": "exit 3", "background": True, "when_ended": "wake"})
+        house.provider.on("build it", [building], ["It runs."])
+        page = await house.open()
+        await say(page, "build it")
+        if not (await house.api("GET", "api/settings"))["sandbox"]["is_on"]:
+            await page.get_by_role("button", name="Allow once").first.click()
+        report = page.locator(".you").last
+        await expect(report).to_contain_text("Job ended with exit code 3 after")
+        await expect(report).not_to_contain_text("job_")
         assert house.complaints == []
