@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help serve test check format bench mutate crash soak clean
+.PHONY: help serve test check format docs bench mutate crash soak clean
 
 help:
 	@echo "make serve   run Everturn on http://127.0.0.1:8420/ (ARGS='--port 9000' for more)"
 	@echo "make test    set up and run all tests"
 	@echo "make check   lint, types, the page's checks"
+	@echo "make docs    write the documentation site to build/docs"
 	@echo "make bench   print the figures (minutes)"
 	@echo "make mutate  break the lines that keep the contracts; their tests must notice (minutes)"
 	@echo "make crash   kill and power-cut campaign (long)"
@@ -28,6 +29,10 @@ check: $(VENV)/.tests
 format: $(VENV)/.tests
 	$(BIN)/ruff check --fix --quiet .
 	$(BIN)/ruff format --quiet .
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open build/docs/index.html."
 
 bench: $(VENV)/.tests
 	scripts/bench $(ARGS)
@@ -55,6 +60,10 @@ $(VENV)/.product: $(VENV)/.python pyproject.toml hatch_build.py requirements/pro
 	@echo "Installing Everturn and building its page: a minute or two, once."
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/product.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.product requirements/docs.lock
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/docs.lock
 	touch $@
 
 $(VENV)/.tests: $(VENV)/.product requirements/test.lock
