@@ -1404,6 +1404,8 @@ export interface components {
             streams_open: number;
             commit_ms_p50: number | null;
             commit_ms_p99: number | null;
+            /** @default  */
+            backup_problem?: string;
         };
         /** ServerOut */
         ServerOut: {
