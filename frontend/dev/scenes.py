@@ -614,6 +614,7 @@ def around(path: str, method: str) -> Any:
             ],
             "secrets": {"place": "file"},
         },
+        "jobs": {"items": []},
         "tokens": {
             "items": [
                 {
