@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 
@@ -26,7 +27,8 @@ from everturn.jobs import Jobs, JobServices, JobSettings
 from everturn.jobs.folder import JobFolder
 from everturn.store import Store
 from everturn.testing import HoldingProbe
-from everturn.testing.acting import ME, claim, new_session
+from everturn.testing.acting import ME, new_session
+from everturn.testing.waiting import within
 from everturn.tools import Sandbox
 from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.background import JobRequest
@@ -262,7 +264,12 @@ async def test_e08_the_end_wakes_the_agent_through_any_server(
     async with machine.serving("wrk_two", other), machine.serving("wrk_three"):
         await machine.over(job)
         await until("the engine is woken", lambda: machine.woken)
-    held = await claim(machine.store)
+    with within(
+        "the turn can be claimed"
+    ):  # not while the other server, which came second, still holds the row
+        while not (claimed := await machine.store.turns.claim("wrk_one")):
+            await anyio.lowlevel.checkpoint()
+    (held,) = claimed
     assert held.message is not None
     assert f"Job {job.id} ended with exit code 0" in held.message.text
     assert machine.woken == 1
