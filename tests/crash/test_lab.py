@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from everturn.domain.probe import Moment
 from everturn.lab import Campaign, Plan, Trial, write_report
 from everturn.lab.campaign import Failed
 from everturn.lab.report import as_html, as_markdown
@@ -25,6 +26,7 @@ def test_a_short_campaign_finds_nothing_and_writes_its_report(tmp_path: Path) ->
     assert "| power | 10 | 0 |" in text
     assert "| kill | 2 | 0 |" in text
     assert "| disk | 2 | 0 |" in text
+    assert f" of {len(Moment)} named moments" in text
     assert "<svg" in (tmp_path / "lab.html").read_text()
 
 

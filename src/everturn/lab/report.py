@@ -13,6 +13,7 @@ from statistics import median
 import apsw
 
 from everturn import __version__
+from everturn.domain.probe import Moment
 from everturn.lab.campaign import Campaign, Failed
 from everturn.lab.trial import Trial
 
@@ -65,6 +66,7 @@ def as_markdown(campaign: Campaign) -> str:
         lines.append(f"| {' | '.join([kind, *_figures(campaign, kind, trials)])} | {WHAT[kind]} |")
     lines += ["", "| Where | Times |", "|---|---|"]
     lines += [f"| {kind}: {where} | {count:,} |" for (kind, where), count in _places(campaign)]
+    lines += ["", *unmet(campaign)]
     if campaign.soak is not None:
         lines += ["", _used(campaign)]
     for failed in campaign.failed:
@@ -96,7 +98,8 @@ def as_html(campaign: Campaign) -> str:
         f"<h1>Faults on purpose</h1><p><strong>{escape(verdict(campaign))}</strong>"
         f"<ul>{''.join(f'<li>{escape(fact)}' for fact in facts(campaign))}</ul><p>{escape(CHECKED)}"
         "<table><tr><th>Fault<th>Times<th>Failed<th>Checked again after, p50<th>at most<th>"
-        f"{rows}</table><h2>Where</h2>{_chart(_places(campaign), campaign)}{soak}{failures}</html>\n"
+        f"{rows}</table><h2>Where</h2>{_chart(_places(campaign), campaign)}"
+        f"<p>{escape(' '.join(unmet(campaign)))}{soak}{failures}</html>\n"
     )
 
 
@@ -105,6 +108,18 @@ def verdict(campaign: Campaign) -> str:
     if not failed:
         return f"{count:,} faults. Nothing that was acknowledged was lost, and nothing happened twice."
     return f"{count:,} faults. {failed:,} of them left something lost or wrong: see below."
+
+
+def unmet(campaign: Campaign) -> list[str]:
+    """Say which named moments no kill of this campaign met; nothing if it made no kills."""
+    met = {trial.where for trial in campaign.trials if trial.kind == "kill"}
+    left = sorted(set(Moment) - met)
+    if not met or not left:
+        return []
+    return [
+        f"Kills met {len(met)} of {len(Moment)} named moments. The lives of the lab do not pass "
+        f"the others, or seldom: {', '.join(left)}. The tests of their rooms (`tests/crash`) kill there."
+    ]
 
 
 def facts(campaign: Campaign) -> list[str]:
