@@ -7,6 +7,7 @@ tests/unit/docs/test_reference.py fails when one is out of date. docs/configurat
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,5 +97,8 @@ async def _document(home: Path) -> JsonObject:
 PAGES = {"cli.md": cli, "events.md": events, "endpoints.md": endpoints}
 
 if __name__ == "__main__":
-    for name, make in PAGES.items():
-        (DOCS / name).write_text(make(), encoding="utf-8")
+    if sys.argv[1:2] == ["--print"]:
+        print(PAGES[sys.argv[2]](), end="")
+    else:
+        for name, make in PAGES.items():
+            (DOCS / name).write_text(make(), encoding="utf-8")

@@ -21,7 +21,15 @@ _TAGS = {
     "turns": "Messages to the agent and what became of them.",
     "streams": "Everything as it happens, resumable from any position.",
     "asks": "Approvals and questions that wait for a person.",
-    "files": "Uploads and the full outputs of tools.",
+    "needs": "All that waits for a person.",
+    "files": "Uploads, the files of sessions, the full outputs of tools.",
+    "jobs": "Commands in the background.",
+    "delegates": "Sessions that work for a turn of another.",
+    "schedules": "What is due later, and what became of it.",
+    "notifications": "Devices and addresses that are told while the page is closed.",
+    "skills": "Folders of instructions that the agent reads on demand.",
+    "prompts": "Texts that are sent by name.",
+    "knowledge": "Folders and uploads that sessions can search.",
     "account": "Signing in and API tokens.",
     "settings": "Models, keys, tools, policy, memory.",
     "gateway": "Accounts on messaging platforms.",
@@ -58,6 +66,10 @@ def document(endpoints: Iterable[AnyEndpoint], *, base_path: str, extra: tuple[T
     """``extra``: types that no endpoint returns but clients need, such as the event union."""
     listed = list(endpoints)
     schemas, components = _schemas(listed, extra)
+    if undescribed := {endpoint.tag for endpoint in listed} - _TAGS.keys():
+        raise ValueError(
+            f"describe these tags: {', '.join(sorted(undescribed))}"
+        )  # or the reference omits them
     paths: dict[str, JsonObject] = defaultdict(dict)
     for endpoint in listed:
         paths[endpoint.path][endpoint.method.lower()] = _operation(endpoint, schemas)
