@@ -19,6 +19,7 @@ from everturn.gateway.platforms import PlatformKind
 from everturn.store import SecretsFile, Store
 from everturn.testing.harness import OWNER, Harness, open_harness
 from everturn.testing.platform import FakePlatform
+from everturn.web.access.audit import Audit
 
 ACCOUNT = "main"
 FAST = AccountSettings(poll_s=0.01, take_s=0.01, retry_first_s=0.01)
@@ -66,7 +67,13 @@ async def running_gateway(
     accounts: Mapping[str, AccountSetup] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> AsyncIterator[GatewayAccounts]:
-    delivery = AccountServices(harness.store, harness.engine, harness.clock, harness.engine.worker)
+    delivery = AccountServices(
+        harness.store,
+        harness.engine,
+        harness.clock,
+        harness.engine.worker,
+        audit=Audit(home, harness.clock),
+    )
     kept = BookServices(
         harness.store,
         SecretsFile(home),

@@ -12,6 +12,7 @@ from everturn.delivery import AccountService, AccountServices, AccountSettings
 from everturn.delivery.bell import Bell
 from everturn.delivery.context import AccountContext
 from everturn.delivery.pace import Pace
+from everturn.domain.audit import AuditLog
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import SenderRole, Update
 from everturn.domain.gateway import Admission
@@ -35,7 +36,7 @@ async def _profiles() -> tuple[str, ...]:
     return ("default", "quiet")
 
 
-def services_of(harness: Harness, *, page_url: str = "") -> AccountServices:
+def services_of(harness: Harness, *, page_url: str = "", audit: AuditLog | None = None) -> AccountServices:
     return AccountServices(
         harness.store,
         harness.engine,
@@ -43,6 +44,7 @@ def services_of(harness: Harness, *, page_url: str = "") -> AccountServices:
         harness.engine.worker,
         profiles=_profiles,
         page_url=page_url,
+        audit=audit or AuditLog(),
     )
 
 
@@ -54,11 +56,15 @@ def context_of(harness: Harness, platform: FakePlatform) -> AccountContext:
 
 
 def service_of(
-    harness: Harness, platform: FakePlatform, settings: AccountSettings = FAST, *, page_url: str = ""
+    harness: Harness,
+    platform: FakePlatform,
+    settings: AccountSettings = FAST,
+    *,
+    page_url: str = "",
+    audit: AuditLog | None = None,
 ) -> AccountService:
-    return AccountService(
-        platform.account, platform, admit, settings, services_of(harness, page_url=page_url)
-    )
+    services = services_of(harness, page_url=page_url, audit=audit)
+    return AccountService(platform.account, platform, admit, settings, services)
 
 
 @asynccontextmanager

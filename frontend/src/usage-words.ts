@@ -20,7 +20,7 @@ export const usageWords = {
   byModel: "By model",
   // audit log
   audit: "Audit log",
-  auditLead: "Sign-ins, tokens, keys, approvals and trust, newest first. Kept in audit.jsonl in the data folder.",
+  auditLead: "Sign-ins, keys, approvals, budgets, schedules and other changes, also those made in chats, newest first. Kept in audit.jsonl in the data folder.",
   auditFilter: "Filter",
   auditEmpty: "Nothing was logged yet.",
   auditNone: "Nothing matches.",

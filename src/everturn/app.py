@@ -40,6 +40,7 @@ from everturn.tools.profile_book import ProfileBook
 from everturn.tools.profiles import DEFAULT, DEFAULT_PROMPT, POCKET, SHORT_PROMPT, Profiles
 from everturn.tracing import open_traces
 from everturn.web import LOCAL_OWNER, Web, WebServices, build_web, open_accounts
+from everturn.web.access.audit import Audit
 from everturn.web.api.memory import MemoryApi
 from everturn.workspace import Recorder
 
@@ -61,6 +62,7 @@ class App(msgspec.Struct, frozen=True):
     environ: Mapping[str, str]
     skills: BuiltSkills
     traces: TurnTraces
+    audit: Audit
 
 
 @asynccontextmanager
@@ -115,6 +117,7 @@ async def open_app(
             base.environ,
             work.skills,
             traces,
+            Audit(config.home, clock),
         )
 
 
@@ -257,6 +260,10 @@ def open_gateway(app: App) -> GatewayAccounts:
     async def profiles() -> list[str]:
         return (await app.toolbox.profile_book.refresh()).names
 
+    async def notes(owner: str, limit: int) -> list[str]:
+        found = await app.memory.notebooks.notes(owner)
+        return [note.text for note in reversed(found[-limit:])]
+
     delivery = AccountServices(
         app.store,
         app.engine,
@@ -270,9 +277,12 @@ def open_gateway(app: App) -> GatewayAccounts:
             app.store,
             ScheduleBook(app.store.schedules, app.clock, app.config.budget.timezone),
             app.engine,
+            app.audit,
         ),
         slash=app.skills.slash,
         traces=app.traces,
+        audit=app.audit,
+        notes=notes,
     )
     settings = AccountSettings(age_max_s=app.config.delivery.age_max_s)
     kept = BookServices(app.store, app.secrets, app.environ, app.clock, LOCAL_OWNER)
@@ -333,6 +343,7 @@ def open_web(
         timezone=app.config.budget.timezone,
         jobs=app.jobs,
         skills=app.skills,
+        audit=app.audit,
     )
     return build_web(
         services,

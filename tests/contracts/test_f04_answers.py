@@ -11,6 +11,7 @@ import pytest
 
 from everturn.delivery.questions import call_text
 from everturn.domain.asks import Ask, AskTopic
+from everturn.domain.audit import AuditLog
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import NewPart
 from everturn.domain.errors import PlatformRefused
@@ -23,6 +24,7 @@ from everturn.testing.harness import OWNER, Harness, open_harness
 from everturn.testing.models import CallTool
 from everturn.testing.platform import PLAIN, RICH, FakePlatform
 from everturn.testing.tools import FakeTool
+from tests.auditing import KeptAudit
 from tests.conftest import OpenAnother
 from tests.delivering import AGE_MAX_MS, arrive, claim_parts, lease_of
 from tests.serving import service_of, serving
@@ -54,7 +56,7 @@ class Chat(FakePlatform):
 
 @asynccontextmanager
 async def asking(
-    store: Store, platform: Chat, *script: Any, page_url: str = ""
+    store: Store, platform: Chat, *script: Any, page_url: str = "", audit: AuditLog | None = None
 ) -> AsyncIterator[tuple[Harness, FakeTool]]:
     pay = FakeTool("pay", "paid")
 
@@ -64,7 +66,7 @@ async def asking(
     tools, rules = [pay, FakeTool("choose", choose)], {"pay": Verdict.ASK}
     async with (
         open_harness(store, *script, tools=tools, rules=rules, clock=SystemClock()) as harness,
-        serving(service_of(harness, platform, page_url=page_url)),
+        serving(service_of(harness, platform, page_url=page_url, audit=audit)),
     ):
         platform.say("u1", "go on")
         yield harness, pay
@@ -102,8 +104,8 @@ async def test_f04_a_question_links_to_its_session_on_the_page(store: Store) -> 
 
 
 async def test_f04_a_denied_call_does_not_run_and_a_member_cannot_answer(store: Store) -> None:
-    platform = Chat(features=RICH)
-    async with asking(store, platform, CALL, Say("then not")) as (_, pay):
+    platform, audit = Chat(features=RICH), KeptAudit()
+    async with asking(store, platform, CALL, Say("then not"), audit=audit) as (_, pay):
         await arrival(platform, "bob")
         platform.press_label("p1", "Allow once", sender="bob")
         await arrival(platform, "Only the owner can answer this.")
@@ -111,6 +113,9 @@ async def test_f04_a_denied_call_does_not_run_and_a_member_cannot_answer(store: 
         await arrival(platform, "then not")
         await arrival(platform, "Denied in Fake at")
         assert pay.calls == []
+    ((what, by, detail),) = audit.lines
+    assert (what, by) == ("approval", "ada (fake, fake)")
+    assert detail.startswith("deny: pay ")
 
 
 async def test_f04_the_first_answer_counts_and_the_chat_shows_it(store: Store) -> None:

@@ -20,6 +20,7 @@ from everturn.testing import FakeClock, Say
 from everturn.testing.acting import ME, claim, new_session, start
 from everturn.testing.harness import OWNER
 from everturn.testing.platform import FakePlatform
+from tests.auditing import audit_of
 from tests.delivering import accept, receive, update
 from tests.gateways import ACCOUNT, Platforms, talking
 from tests.waiting import until
@@ -84,6 +85,7 @@ async def test_f05_a_pairing_code_lets_its_sender_in_once_and_is_not_stored(
     (chat,) = await store.delivery.chats.list(OWNER)
     assert chat.place.chat == "42"
     assert not (await store.sessions.list("guest:main:eve")).items
+    assert set(audit_of(data_dir)) == {("gateway.paired", "main: owner")}
 
 
 async def _people(gateway: Gateway) -> tuple[Person, ...]:

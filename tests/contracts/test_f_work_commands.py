@@ -11,6 +11,7 @@ import pytest
 
 from everturn.delivery.answers import Answers
 from everturn.delivery.commands import ChatCommand, Commands
+from everturn.domain.audit import AuditLog
 from everturn.domain.budgets import BudgetScope, Unit
 from everturn.domain.delivery import ChatKind, ChatPlace, Received, SenderRole, Update
 from everturn.domain.schedules import CronRule, RunsIn
@@ -20,6 +21,7 @@ from everturn.testing import FakeClock
 from everturn.testing.acting import new_job
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.platform import FakePlatform
+from tests.auditing import KeptAudit
 from tests.serving import context_of
 
 pytestmark = pytest.mark.anyio
@@ -33,9 +35,9 @@ class Chatting:
         self._commands = commands
         self._said = 0
 
-    async def receive(self, text: str) -> Received:
+    async def receive(self, text: str, kind: ChatKind = ChatKind.DIRECT) -> Received:
         self._said += 1
-        place = ChatPlace("fake", "fake", ChatKind.DIRECT, "42")
+        place = ChatPlace("fake", "fake", kind, "42" if kind is ChatKind.DIRECT else "43")
         return await self._store.delivery.inbox.receive(
             OWNER, Update(f"u{self._said}", place, "ada", text), profile="default"
         )
@@ -51,13 +53,16 @@ class Chatting:
 
 
 @asynccontextmanager
-async def chatting(store: Store, clock: FakeClock) -> AsyncIterator[tuple[Chatting, Any]]:
+async def chatting(store: Store, clock: FakeClock, **more: Any) -> AsyncIterator[tuple[Chatting, Any]]:
+    audit = more.get("audit", AuditLog())
     async with open_harness(store, clock=clock) as harness:
         context = context_of(harness, FakePlatform())
         schedule = ScheduleCommand(
-            store, ScheduleBook(store.schedules, clock, "Europe/Vienna"), harness.engine
+            store, ScheduleBook(store.schedules, clock, "Europe/Vienna"), harness.engine, audit
         )
-        services = msgspec.structs.replace(context.services, schedule=schedule, timezone="Europe/Vienna")
+        services = msgspec.structs.replace(
+            context.services, schedule=schedule, timezone="Europe/Vienna", **more
+        )
         context = msgspec.structs.replace(context, services=services)
         yield Chatting(store, Commands(context, Answers(context))), harness
 
@@ -169,3 +174,53 @@ async def test_f_only_the_owner_sees_and_changes_work_that_goes_on_by_itself(
         assert await store.records.list(OWNER, "schedule_draft") == {}
         said = await chat("/help")
         assert all(f"`/{name}" in said for name in ("jobs", "schedule", "budget"))
+
+
+async def test_f_what_a_chat_command_changes_is_in_the_audit_log_also_after_a_crash(
+    store: Store, clock: FakeClock
+) -> None:
+    audit = KeptAudit()
+    async with chatting(store, clock, audit=audit) as (chat, harness):
+        session = await harness.new_session()
+        job = await store.jobs.add(OWNER, session.id, new_job(1), running_max=9)
+        for line in ("/jobs", "/budget", "/schedule", "/status", "/memory"):
+            await chat(line)
+        assert audit.lines == [], "reading is not audited"
+        await chat("/budget day 5")
+        await chat("/jobs stop")
+        await chat("/schedule every day at 7 look at the weather")
+        yes = await chat.receive("/schedule yes")
+        await chat.run(yes)
+        (made,) = (await store.schedules.list(OWNER)).items
+        code, name = made.id[-4:], f"{made.id} Look at the weather"
+        await chat(f"/schedule pause {code}")
+        await chat(f"/schedule continue {code}")
+        await chat(f"/schedule run {code}")
+        by = "ada (fake, fake)"
+        assert audit.lines == [
+            ("budget.set", by, "day: 5.00 USD"),
+            ("job.stopped", by, job.id),
+            ("schedule.made", by, name),
+            ("schedule.changed", by, f"{name}: paused"),
+            ("schedule.changed", by, f"{name}: continued"),
+            ("schedule.run", by, name),
+        ]
+        audit.lines.clear()  # the process died before the lines were written
+        await chat.run(yes)
+        assert audit.lines == [("schedule.made", by, name)]
+
+
+async def test_f_memory_lists_the_newest_notes_for_the_owner_alone(store: Store, clock: FakeClock) -> None:
+    async def notes(owner: str, limit: int) -> list[str]:
+        return [f"fact {number}\nof {owner}" for number in range(12)][:limit]
+
+    async with chatting(store, clock) as (chat, _):
+        assert await chat("/memory") == "Nothing is remembered yet."
+    async with chatting(store, clock, notes=notes) as (chat, _):
+        lines = (await chat("/memory")).splitlines()
+        assert lines[1:11] == [f"- fact {number} of {OWNER}" for number in range(10)]
+        assert lines[11:] == ["There is more in the browser, under Memory."]
+        for role in (SenderRole.MEMBER, SenderRole.GUEST):
+            assert await chat("/memory", role=role) == "Only the owner can do this."
+        in_group = await chat.receive("/memory", ChatKind.GROUP)
+        assert "fact" not in await chat.run(in_group), "others read along"

@@ -18,6 +18,7 @@ from everturn.delivery.replies import Replies
 from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings
 from everturn.delivery.traces import is_unexpected
+from everturn.domain.audit import name_sender
 from everturn.domain.delivery import AccountLease, SeenChat, Update
 from everturn.domain.errors import Denied, LeaseLost, Retry
 from everturn.domain.gateway import Admit, RoleNow
@@ -81,6 +82,9 @@ class AccountService:
         if admission is None:
             self.strangers += 1
             return
+        if admission.is_paired_now:
+            by = name_sender(update.sender, self.account, self._platform.name)
+            await self._services.audit.write("gateway.paired", by, detail=f"{self.account}: {admission.role}")
         inbox = self._services.store.delivery.inbox
         # A pairing code is not a message to the agent, and not stored.
         text = PAIRED if admission.is_paired_now else update.text

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from everturn.delivery.context import AccountContext
 from everturn.delivery.questions import answers_of, code_of
 from everturn.domain.asks import Ask, AskTopic, Decision, by_chat
+from everturn.domain.audit import describe_answer, describe_decision
 from everturn.domain.delivery import Received, SenderRole, Update
 from everturn.domain.errors import Gone, NotFound, Refused
 
@@ -79,9 +80,14 @@ class Answers:
         if ask.answer is not None and ask.answer != answer:
             return _ANSWERED
         try:
-            await self._context.services.engine.answer(received.chat.owner, ask.id, answer, by=self._by)
+            answered = await self._context.services.engine.answer(
+                received.chat.owner, ask.id, answer, by=self._by
+            )
         except Refused as error:
             return f"{error.message} {error.hint}".strip()
+        if ask.topic is not AskTopic.QUESTION:
+            describe = describe_answer if ask.topic is AskTopic.APPROVAL else describe_decision
+            await self._context.note("approval", received, describe(answered, answer))
         return ""
 
     async def _was_shown(self, received: Received, ask: Ask, *, is_named: bool) -> bool:

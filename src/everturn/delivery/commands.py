@@ -15,7 +15,7 @@ from everturn.delivery.answers import OWNER_ONLY, Answers, read_number
 from everturn.delivery.context import AccountContext
 from everturn.delivery.work_commands import run_budget, run_jobs
 from everturn.domain.asks import Decision
-from everturn.domain.delivery import Chat, Received, SenderRole, session_key
+from everturn.domain.delivery import PRIVATE_KINDS, Chat, Received, SenderRole, session_key
 from everturn.domain.errors import Busy, EverturnError, FilesConflict, Gone, NotFound, NothingToDo, Refused
 from everturn.domain.sessions import Session, SessionPatch
 from everturn.domain.store_values import Request, RetriedTurn
@@ -23,6 +23,8 @@ from everturn.domain.turns import TurnState
 
 _LISTED_MAX = 10
 _SLASH_MAX = 40
+_NOTES_MAX = 10
+_NOTE_CHARS_MAX = 300
 _LOOKED_AT_MAX = 200  # newest sessions of the owner that are searched for those of the chat
 _WORDS_MAX = 60
 _LAST_MAX = 20  # newest messages that are searched for the last words: tool calls have none
@@ -229,6 +231,7 @@ class Commands:
         if rest not in known:
             return Done(f"There is no profile {rest[:_WORDS_MAX]!r}. {names}".strip())
         await self._engine.change_session(session.owner, session.id, SessionPatch(profile=rest))
+        await self._context.note("session.profile", received, f"{session.id}: {rest}")
         return Done(f"This session uses the profile {rest} from now on.")
 
     # --- work that goes on by itself ---------------------------------------------------------------
@@ -244,7 +247,18 @@ class Commands:
         return Done(_IN_BROWSER_ONLY if command is None else await command(received, rest))
 
     async def _memory(self, received: Received, rest: str) -> Done:
-        return Done("What is remembered is shown and changed in the browser, under Memory.")
+        """The newest notes. In a group they would be shown to everyone in it."""
+        if received.chat.place.kind not in PRIVATE_KINDS:
+            return Done(
+                "What is remembered is not shown in a group. Ask in a private chat, or open the browser."
+            )
+        list_notes = self._context.services.notes
+        found = [] if list_notes is None else await list_notes(received.chat.owner, _NOTES_MAX + 1)
+        lines = [f"- {' '.join(text.split())[:_NOTE_CHARS_MAX]}" for text in found[:_NOTES_MAX]]
+        more = "\nThere is more in the browser, under Memory." if len(found) > _NOTES_MAX else ""
+        return Done(
+            "The newest first:\n" + "\n".join(lines) + more if lines else "Nothing is remembered yet."
+        )
 
     async def _skills(self, received: Received, rest: str) -> Done:
         slash = self._context.services.slash

@@ -13,6 +13,7 @@ from everturn.delivery.pace import Pace
 from everturn.delivery.parts import render_parts
 from everturn.delivery.settings import AccountSettings
 from everturn.domain.asks import Ask
+from everturn.domain.audit import AuditLog, name_author
 from everturn.domain.budgets import Budget, BudgetLimit
 from everturn.domain.clock import Clock
 from everturn.domain.delivery import Chat, NewPart, Received
@@ -61,11 +62,18 @@ class RunsCommand(Protocol):
 NamesProfiles = Callable[[], Awaitable[Sequence[str]]]
 
 
+class ListsNotes(Protocol):
+    """What is remembered of an owner, newest first."""
+
+    async def __call__(self, owner: str, limit: int) -> Sequence[str]: ...
+
+
 class AccountServices(msgspec.Struct, frozen=True):
     """What every account is given. ``worker``: this process, as it is registered in the store. ``profiles``:
     names that a chat may choose from. ``models`` None: names of models are not checked. ``page_url``: where
     people reach the page; empty: not known. ``timezone``: of budgets that name none. ``schedule``: the
-    command of that name. ``slash``: prompts and skills that a message can name."""
+    command of that name. ``slash``: prompts and skills that a message can name. ``notes`` None: there is no
+    memory."""
 
     store: Store
     engine: AgentEngine
@@ -79,6 +87,8 @@ class AccountServices(msgspec.Struct, frozen=True):
     schedule: RunsCommand | None = None
     slash: Slash | None = None
     traces: TurnTraces = TurnTraces()
+    audit: AuditLog = AuditLog()
+    notes: ListsNotes | None = None
 
 
 class AccountContext(msgspec.Struct, frozen=True):
@@ -105,6 +115,11 @@ class AccountContext(msgspec.Struct, frozen=True):
     @property
     def age_max_ms(self) -> int:
         return round(self.settings.age_max_s * 1000)
+
+    async def note(self, what: str, received: Received, detail: str = "") -> None:
+        """Write to the audit log what the author of this update did. Durable on return. After a crash, the
+        update is handled again, and written again."""
+        await self.services.audit.write(what, name_author(received), detail=detail)
 
     async def tell(self, chat: Chat, key: str, markdown: str) -> bool:
         """Send a message of our own to the chat, once per key."""

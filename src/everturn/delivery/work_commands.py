@@ -10,6 +10,7 @@ from everturn.domain.budgets import (
     BudgetScope,
     Unit,
     describe_amount,
+    describe_limit,
     make_key,
     make_limit,
     period_at,
@@ -51,6 +52,7 @@ async def run_jobs(context: AccountContext, received: Received, rest: str) -> st
     if len(chosen) != 1:
         return "Nothing runs." if not at_work else "Say which one, with a code that `/jobs` lists."
     job = await store.jobs.ask_to_stop(owner, chosen[0].id)
+    await context.note("job.stopped", received, job.id)
     return f"It is over: {_state(job)}." if job.state.is_over else "It is being stopped."
 
 
@@ -105,6 +107,7 @@ async def run_budget(context: AccountContext, received: Received, rest: str) -> 
     if before is not None:  # keep its time zone
         limit = BudgetLimit(limit.key, limit.amount, before.limit.timezone)
     budget = await services.engine.put_budget(owner, limit)
+    await context.note("budget.set", received, describe_limit(limit))
     return _budget_line(budget, context.clock.now_ms())
 
 

@@ -221,6 +221,16 @@ def describe_amount(unit: Unit, amount: int) -> str:
     return f"{usd:,.2f} USD" if amount % (MICROS // 100) == 0 else f"{usd:,.6f}".rstrip("0") + " USD"
 
 
+def describe_key(key: BudgetKey) -> str:
+    return f"{key.scope} {key.subject}".strip() + f" in {'tokens' if key.unit is Unit.TOKENS else 'USD'}"
+
+
+def describe_limit(limit: BudgetLimit) -> str:
+    """What the audit log says of a budget."""
+    key = limit.key
+    return f"{key.scope} {key.subject}".strip() + f": {describe_amount(key.unit, limit.amount)}"
+
+
 class OverBudget(Refused):
     """A model call was not made, because it could cost more than is left. Nothing was spent."""
 

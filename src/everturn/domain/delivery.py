@@ -84,6 +84,9 @@ class ChatKind(Words):
     HOOK = "hook"
 
 
+PRIVATE_KINDS = frozenset({ChatKind.DIRECT, ChatKind.MAIL})  # with one person
+
+
 class SenderRole(Words):
     """What the sender of a message may do."""
 

@@ -6,13 +6,12 @@ from typing import Final
 
 import msgspec
 
-from everturn.domain.delivery import ChatKind, SenderRole, Update
+from everturn.domain.delivery import PRIVATE_KINDS, SenderRole, Update
 from everturn.domain.gateway import AccountSetup, Admission, Person
 from everturn.domain.owners import guest_owner
 from everturn.gateway.book import AccountBook
 
 _SENDER_CHARS_MAX: Final = 200
-_PRIVATE: Final = frozenset({ChatKind.DIRECT, ChatKind.MAIL})
 
 
 class Admissions:
@@ -35,13 +34,13 @@ class Admissions:
         role = self._known_role(update.sender, person)
         if role is SenderRole.OWNER:
             return self._admission(role)
-        if update.place.kind in _PRIVATE and (paired := await self._pair(update)) is not None:
+        if update.place.kind in PRIVATE_KINDS and (paired := await self._pair(update)) is not None:
             return msgspec.structs.replace(self._admission(paired), is_paired_now=True)
         role = role or self._default_role
         if role is not None:
             return self._admission(role)
         # In a group a guest would share a session with others, including the owner.
-        if self._setup.guests and update.place.kind in _PRIVATE:  # guard: f05 always
+        if self._setup.guests and update.place.kind in PRIVATE_KINDS:  # guard: f05 always
             return self._guest(update.sender)
         return None
 

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from everturn.domain.audit import AuditLog, name_author
 from everturn.domain.delivery import Chat, Received
 from everturn.domain.errors import WrongState
 from everturn.domain.schedules import Occurrence, Schedule, Schedules, ScheduleSettings, Timing
@@ -54,7 +55,10 @@ class _Draft(msgspec.Struct, frozen=True):
 
 
 class ScheduleCommand:
-    def __init__(self, store: CommandStore, book: ScheduleBook, engine: CommandEngine) -> None:
+    def __init__(
+        self, store: CommandStore, book: ScheduleBook, engine: CommandEngine, audit: AuditLog
+    ) -> None:
+        self._audit = audit
         self._store = store
         self._engine = engine
         self._book = book
@@ -93,12 +97,18 @@ class ScheduleCommand:
                 return found[0]
         return "Say which one, with a code that `/schedule` lists."
 
+    async def _note(self, what: str, received: Received, schedule: Schedule, detail: str = "") -> None:
+        about = f"{schedule.id} {schedule.settings.name}{detail}"
+        await self._audit.write(what, name_author(received), detail=about)
+
     async def _pause(self, received: Received, schedule: Schedule) -> str:
         await self._book.change(schedule.owner, schedule.id, is_paused=True)
+        await self._note("schedule.changed", received, schedule, ": paused")
         return f"Paused: {schedule.settings.name}. `/schedule continue {_code(schedule)}` continues it."
 
     async def _continue(self, received: Received, schedule: Schedule) -> str:
         changed = await self._book.change(schedule.owner, schedule.id, is_paused=False)
+        await self._note("schedule.changed", received, schedule, ": continued")
         return f"Continued: {_line(changed)}"
 
     async def _run(self, received: Received, schedule: Schedule) -> str:
@@ -108,6 +118,7 @@ class ScheduleCommand:
                 await self._engine.run_schedule(schedule.owner, schedule.id)
             except WrongState as error:
                 return f"{error.message} {error.hint}".strip()
+        await self._note("schedule.run", received, schedule)
         where = "here" if schedule.settings.report_to == received.chat.id else "where it reports"
         return f"Started: {schedule.settings.name}. Its answer comes {where}."
 
@@ -153,6 +164,7 @@ class ScheduleCommand:
         schedule = next((one for one in made if one.settings.text == draft.text), None)
         if schedule is None:
             schedule = await self._book.add(chat.owner, settings)
+        await self._note("schedule.made", received, schedule)
         taken = msgspec.structs.replace(draft, taken_by=received.id)
         await self._store.records.put(chat.owner, _DRAFT, chat.id, msgspec.to_builtins(taken))
         return f"Made: {_line(schedule)}"

@@ -89,6 +89,7 @@ class WebServices:
     timezone: str = "UTC"  # of budgets and schedules that name none
     jobs: Jobs | None = None
     skills: BuiltSkills | None = None
+    audit: Audit | None = None  # a file in the home folder, if left out
     clock: Clock = field(default_factory=SystemClock)
     passwords: Passwords = field(default_factory=Passwords)
 
@@ -145,7 +146,7 @@ class _Parts:
             streams_max=settings.streams_max,
             per_owner_max=settings.streams_per_owner_max,
         )
-        self._audit = Audit(settings.home, clock)
+        self._audit = services.audit or Audit(settings.home, clock)
         self._preferences = PreferencesOf(store.records)
         self._uploads = Uploads(settings.home / "uploads", settings.upload_bytes_max, settings.body_timeout_s)
         purge = partial(services.engine.delete, is_purge=True)
@@ -188,8 +189,8 @@ class _Parts:
         ).endpoints()
         yield from self._openai().endpoints()
         book = ScheduleBook(store.schedules, clock, services.timezone)
-        yield from SchedulesApi(engine, store, book, preferences).endpoints()
-        yield from BudgetsApi(engine, clock, services.timezone).endpoints()
+        yield from SchedulesApi(engine, store, book, preferences, self._audit).endpoints()
+        yield from BudgetsApi(engine, clock, services.timezone, self._audit).endpoints()
         if services.notifications is not None:
             yield from PushApi(services.notifications, self._audit).endpoints()
         if services.gateway is not None:

@@ -10,6 +10,7 @@ import pytest
 from everturn.domain.sessions import NewSession
 from everturn.store import Store
 from everturn.testing.web_server import Running, run_web
+from tests.auditing import audit_of
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +41,12 @@ async def test_a_budget_is_set_changed_read_and_removed(store: Store, data_dir: 
         assert month["scope"] == "month"
         answer = await web.http.put("/api/budgets", json={"scope": "day", "amount": None})
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert audit_of(data_dir) == [
+        ("budget.set", "day: 2.50 USD"),
+        ("budget.set", "day: 5.00 USD"),
+        ("budget.set", "month: 1,000,000 tokens"),
+        ("budget.removed", "day in USD"),
+    ]
 
 
 @pytest.mark.parametrize(

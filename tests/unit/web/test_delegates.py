@@ -17,6 +17,7 @@ from everturn.testing.models import Wait
 from everturn.testing.web_server import run_web
 from everturn.tools import EverturnToolbox, ToolServices, built_in
 from everturn.tools.profiles import Profile, Profiles
+from tests.auditing import audit_of
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +57,7 @@ async def test_a_delegate_says_why_it_failed_and_its_files_can_be_refused(
         refused = (await web.http.post(f"/api/delegates/{done.id}/refuse")).json()
         assert (refused["is_refused"], refused["is_applied"]) == (True, False)
     assert (await store.delegates.get(ME, done.id)).refused_at is not None
+    assert audit_of(data_dir) == [("delegate.refused", done.id)]
 
 
 async def test_files_are_not_applied_to_a_project_whose_profile_only_reads(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from everturn.domain.clock import SystemClock
-from everturn.domain.delivery import SenderRole
+from everturn.domain.delivery import SenderRole, WhenUnknown
 from everturn.domain.gateway import AccountSetup, Person
 from everturn.gateway.people import People
 from everturn.store import SecretsFile, Store
 from everturn.testing.harness import OWNER, open_harness
 from everturn.testing.web_server import Running, run_web
+from tests.auditing import audit_of
 from tests.delivering import claim_parts, lease_of, receive, send_to
 from tests.gateways import Platforms, running_gateway
 
@@ -37,11 +37,6 @@ async def serving(store: Store, home: Path, platforms: Platforms) -> AsyncIterat
         run_web(store, home, extras={"gateway": gateway}) as web,
     ):
         yield web
-
-
-def audit_of(home: Path) -> list[tuple[str, str]]:
-    lines = (home / "audit.jsonl").read_text().splitlines()
-    return [(entry["what"], entry.get("detail", "")) for entry in map(json.loads, lines)]
 
 
 async def test_an_account_is_added_changed_and_removed(store: Store, data_dir: Path) -> None:
@@ -179,6 +174,12 @@ async def test_a_person_decides_about_a_message_that_was_not_delivered(store: St
         assert again.json()["state"] == "waiting"
         late = await web.http.post(f"/api/gateway/parts/{part.id}/arrived")
         assert (late.status_code, late.json()["code"]) == (409, "wrong_state")
+        (second,) = await claim_parts(store, lease)
+        await store.delivery.outbox.mark_unknown(lease, second.id, "The connection broke.")
+        await store.delivery.outbox.settle_unknown(lease, WhenUnknown.HOLD)
+        arrived = await web.http.post(f"/api/gateway/parts/{part.id}/arrived")
+        assert arrived.status_code == 200, arrived.text
+    assert audit_of(data_dir) == [("gateway.resend", part.id), ("gateway.arrived", part.id)]
 
 
 @pytest.mark.parametrize("scope", ["read", "chat", "approve"])

@@ -10,6 +10,7 @@ import pytest
 from everturn.store import Store
 from everturn.testing.acting import new_session
 from everturn.testing.web_server import Running, run_web
+from tests.auditing import audit_of
 
 pytestmark = pytest.mark.anyio
 CRON = {"kind": "cron", "expression": "0 8 * * 1-5"}
@@ -51,6 +52,14 @@ async def test_a_schedule_is_made_read_changed_paused_and_deleted(store: Store, 
         assert (stale.status_code, stale.json()["code"]) == (409, "stale_version")
         assert (await web.http.delete(path)).status_code == 204
         assert (await web.http.get(path)).status_code == 404
+    made_id = made["id"]
+    assert audit_of(data_dir) == [
+        ("schedule.made", f"{made_id} {made['name']}"),
+        ("schedule.changed", f"{made_id} Evening: name, rule"),
+        ("schedule.changed", f"{made_id} Evening: paused"),
+        ("schedule.changed", f"{made_id} Evening: paused"),
+        ("schedule.deleted", made_id),
+    ]
 
 
 async def test_a_preview_says_the_rule_in_words_with_its_next_five_times(
@@ -127,6 +136,7 @@ async def test_run_now_is_in_the_history_with_its_session(store: Store, data_dir
         assert [one["id"] for one in (await web.http.get(path)).json()["last"]] == [found["id"]]
         before = (await web.http.get(f"{path}/occurrences?before=1")).json()
         assert before["items"] == []
+    assert audit_of(data_dir)[1:] == [("schedule.run", made["id"])]
 
 
 async def test_a_session_that_is_not_there_is_refused(store: Store, data_dir: Path) -> None:

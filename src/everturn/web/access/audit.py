@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from everturn.domain.audit import AuditLog
 from everturn.domain.clock import Clock
 from everturn.web.access.identity import Caller
 
@@ -24,7 +25,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
 
 
-class Audit:
+class Audit(AuditLog):
     """A file beside the database, so that it can be read, shipped and kept when the database is not.
 
     At 10 MB it becomes ``audit.1.jsonl`` and a new one begins.
@@ -37,7 +38,6 @@ class Audit:
         self._lock = anyio.Lock()
 
     async def write(self, what: str, by: str, *, address: str = "", detail: str = "") -> None:
-        """Durable on return."""
         entry = AuditEntry(self._clock.now_ms(), what, by[:200], address, detail[:500])
         async with self._lock:
             await anyio.to_thread.run_sync(self._append, msgspec.json.encode(entry) + b"\n")

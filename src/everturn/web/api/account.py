@@ -181,7 +181,7 @@ class AccountApi:
                 method="GET",
                 path="/api/audit",
                 run=self.audit,
-                summary="Sign-ins, approvals and changes of keys, newest first.",
+                summary="The audit log, newest first: sign-ins, approvals, changes of rights and budgets.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 query=AuditQuery,

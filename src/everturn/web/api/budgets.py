@@ -13,6 +13,8 @@ from everturn.domain.budgets import (
     Budget,
     BudgetScope,
     Unit,
+    describe_key,
+    describe_limit,
     make_key,
     make_limit,
     period_at,
@@ -20,6 +22,7 @@ from everturn.domain.budgets import (
 )
 from everturn.domain.clock import Clock
 from everturn.engine import Engine
+from everturn.web.access.audit import Audit
 from everturn.web.access.identity import Scope
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
@@ -70,8 +73,9 @@ class PutBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BudgetsApi:
     """``timezone``: of budgets that name none."""
 
-    def __init__(self, engine: Engine, clock: Clock, timezone: str) -> None:
+    def __init__(self, engine: Engine, clock: Clock, timezone: str, audit: Audit) -> None:
         self._engine = engine
+        self._audit = audit
         self._budgets = engine.store.budgets
         self._clock = clock
         self._timezone = timezone
@@ -107,9 +111,11 @@ class BudgetsApi:
         key = make_key(body.scope, body.unit, body.subject)
         if body.amount is None:
             await self._engine.remove_budget(call.owner, key)
+            await self._audit.note("budget.removed", call.caller, describe_key(key))
         else:
             limit = make_limit(key, body.amount, body.timezone or self._timezone)
             await self._engine.put_budget(call.owner, limit)
+            await self._audit.note("budget.set", call.caller, describe_limit(limit))
         return await self._list(call.owner)
 
     async def _list(self, owner: str) -> BudgetList:

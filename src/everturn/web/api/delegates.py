@@ -178,6 +178,8 @@ class DelegatesApi:
         if applied.conflicts and choice is None:
             raise e.FilesConflict(applied.conflicts)
         await self._recorder.save(session, await self._engine.folder_of(session))
+        total = applied.restored.changes_total
+        await self._audit.note("delegate.applied", call.caller, f"{delegate.id}: {total} files")
         return FilesApplied(applied.restored.changes, applied.restored.changes_total)
 
     async def refuse(self, call: ApiCall[Nothing, Nothing]) -> ShownDelegate:
@@ -185,6 +187,7 @@ class DelegatesApi:
         if delegate.result is None:
             raise e.WrongState(f"Delegate {delegate.id} is still at work.", hint="Wait until it has ended.")
         await self._engine.delegates.refuse(delegate)
+        await self._audit.note("delegate.refused", call.caller, delegate.id)
         return await self._show(await self._store.delegates.get(call.owner, delegate.id))
 
 

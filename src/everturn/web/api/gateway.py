@@ -321,10 +321,14 @@ class GatewayApi:
         await self._audit.note("gateway.unpaired", call.caller, f"{name}: {sender}")
 
     async def resend(self, call: ApiCall[Nothing, Nothing]) -> PartStatus:
-        return await self._delivery.outbox.send_again(call.owner, call.path["part"])
+        part = await self._delivery.outbox.send_again(call.owner, call.path["part"])
+        await self._audit.note("gateway.resend", call.caller, call.path["part"])
+        return part
 
     async def confirm_arrived(self, call: ApiCall[Nothing, Nothing]) -> PartStatus:
-        return await self._delivery.outbox.confirm_arrived(call.owner, call.path["part"])
+        part = await self._delivery.outbox.confirm_arrived(call.owner, call.path["part"])
+        await self._audit.note("gateway.arrived", call.caller, call.path["part"])
+        return part
 
     async def take_hook(self, call: ApiCall[Nothing, Nothing]) -> Answer:
         """Answers once the update is stored: the sender may forget it then."""

@@ -207,7 +207,10 @@ class PushApi:
         name = None if isinstance(body.name, UnsetType) else body.name
         kinds = None if isinstance(body.kinds, UnsetType) else _read_kinds(body.kinds)
         device_id = call.path["device"]
-        return _shown(await self._notifications.change(call.owner, device_id, name=name, kinds=kinds))
+        device = await self._notifications.change(call.owner, device_id, name=name, kinds=kinds)
+        what = "" if kinds is None else f": {', '.join(device.kinds)}"
+        await self._audit.note("device.changed", call.caller, f"{device.id} ({device.kind}){what}")
+        return _shown(device)
 
     async def remove(self, call: ApiCall[Nothing, Nothing]) -> None:
         await self._notifications.remove(call.owner, call.path["device"])
@@ -219,6 +222,10 @@ class PushApi:
     async def put_settings(self, call: ApiCall[Nothing, PutNoticeSettings]) -> Push:
         settings = NoticeSettings(call.body.quiet, call.body.shows_content)
         await self._notifications.put_settings(call.owner, settings)
+        words = (
+            f"quiet {_describe(settings.quiet)}, content {'shown' if settings.shows_content else 'hidden'}"
+        )
+        await self._audit.note("notifications.changed", call.caller, words)
         return await self._push(call.owner)
 
     async def _push(self, owner: str) -> Push:
@@ -237,6 +244,10 @@ class PushApi:
 def _read_kinds(words: tuple[str, ...]) -> tuple[NoticeKind, ...]:
     kinds = {read_word(NoticeKind, word, "kind") for word in words}
     return tuple(kind for kind in CHOICES if kind in kinds)
+
+
+def _describe(quiet: QuietHours | None) -> str:
+    return "never" if quiet is None else f"{quiet.start} to {quiet.end} {quiet.timezone}"
 
 
 def _shown(device: Device) -> ShownDevice:

@@ -25,6 +25,7 @@ from everturn.domain.sessions import SessionChat
 from everturn.domain.store import Store
 from everturn.engine import Engine
 from everturn.schedules import Preview, ReadSentence, ScheduleBook, describe
+from everturn.web.access.audit import Audit
 from everturn.web.access.errors import ScopeMissing
 from everturn.web.access.identity import Scope
 from everturn.web.api.sessions import SessionId, check_place
@@ -138,8 +139,11 @@ class OccurrencesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchedulesApi:
-    def __init__(self, engine: Engine, store: Store, book: ScheduleBook, preferences: PreferencesOf) -> None:
+    def __init__(
+        self, engine: Engine, store: Store, book: ScheduleBook, preferences: PreferencesOf, audit: Audit
+    ) -> None:
         self._preferences = preferences
+        self._audit = audit
         self._engine = engine
         self._schedules: Schedules = store.schedules
         self._chats = store.delivery.chats
@@ -277,7 +281,9 @@ class SchedulesApi:
             profile=body.profile if has_session else await self._choose_profile(call, body.profile),
             report_to=body.report_to,
         )
-        return await self._view(await self._book.add(call.owner, settings, body.session_id))
+        made = await self._book.add(call.owner, settings, body.session_id)
+        await self._audit.note("schedule.made", call.caller, _name_for_log(made))
+        return await self._view(made)
 
     async def preview(self, call: ApiCall[Nothing, PreviewRule]) -> Preview:
         return self._book.preview(self._make_timing(call.body.rule, call.body.timezone))
@@ -303,7 +309,11 @@ class SchedulesApi:
         changes["timing"] = Timing(rule, zone)
         if "text" in changes:
             changes["is_trusted"] = True  # its owner has written it anew
-        return await self._view(await self._book.change(call.owner, schedule.id, **changes))
+        changed = await self._book.change(call.owner, schedule.id, **changes)
+        given = [name for name in call.body.__struct_fields__ if getattr(call.body, name) is not UNSET]
+        what = ", ".join(name for name in given if name != "version")
+        await self._audit.note("schedule.changed", call.caller, f"{_name_for_log(changed)}: {what}")
+        return await self._view(changed)
 
     async def _change_profile(self, call: AnyCall, schedule: Schedule, changes: JsonObject) -> JsonObject:
         """The profile to change as well, if other changes need another one. A token that may only chat
@@ -327,9 +337,12 @@ class SchedulesApi:
 
     async def delete(self, call: ApiCall[Nothing, Nothing]) -> None:
         await self._schedules.delete(call.owner, call.path["schedule"])
+        await self._audit.note("schedule.deleted", call.caller, call.path["schedule"])
 
     async def run(self, call: ApiCall[Nothing, Nothing]) -> Occurrence:
-        return await self._engine.run_schedule(call.owner, call.path["schedule"])
+        occurrence = await self._engine.run_schedule(call.owner, call.path["schedule"])
+        await self._audit.note("schedule.run", call.caller, call.path["schedule"])
+        return occurrence
 
     async def occurrences(self, call: ApiCall[OccurrencesQuery, Nothing]) -> Occurrences:
         query, schedule_id = call.query, call.path["schedule"]
@@ -367,6 +380,10 @@ class SchedulesApi:
             created_at=schedule.created_at,
             last=tuple(last),
         )
+
+
+def _name_for_log(schedule: Schedule) -> str:
+    return f"{schedule.id} {schedule.settings.name}"
 
 
 def _chat_view(chat: Chat) -> SessionChat:

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from everturn.domain import errors as e
 from everturn.domain.asks import Ask, AskTopic
+from everturn.domain.audit import describe_answer, describe_decision
 from everturn.domain.store import Store
 from everturn.domain.store_values import Accepted, Submission, TakenBack, WhenBusy
 from everturn.domain.turns import Turn
@@ -303,9 +304,7 @@ class TurnsApi:
         answered = await self._engine.answer(
             call.owner, ask.id, call.body.decision, by=call.caller.name, arguments=call.body.arguments
         )
-        how = f"{call.body.decision}, changed" if answered.edited is not None else call.body.decision
-        detail = f"{how}: {ask.name} {ask.label} (digest {ask.digest[:16]}, {ask.session_id})"
-        await self._audit.note("approval", call.caller, detail)
+        await self._audit.note("approval", call.caller, describe_answer(answered, call.body.decision))
         return answered
 
     async def answer(self, call: ApiCall[Nothing, AnswerQuestion]) -> Ask:
@@ -320,6 +319,5 @@ class TurnsApi:
             raise ScopeMissing(needed)
         answered = await self._engine.answer(call.owner, ask.id, call.body.answer, by=call.caller.name)
         if needed is Scope.APPROVE:
-            detail = f"{ask.topic}: {call.body.answer[:200]} ({ask.session_id})"
-            await self._audit.note("approval", call.caller, detail)
+            await self._audit.note("approval", call.caller, describe_decision(ask, call.body.answer))
         return answered
