@@ -17,6 +17,9 @@ if TYPE_CHECKING:
         ToolFailed,
         ToolQuestion,
         ToolResult,
+        TurnSummary,
+        after_turn,
+        before_call,
         tool,
     )
     from everturn.agent import open_agent as open  # noqa: A004 - everturn.open is the name for users
@@ -31,7 +34,10 @@ __all__ = [
     "ToolFailed",
     "ToolQuestion",
     "ToolResult",
+    "TurnSummary",
     "__version__",
+    "after_turn",
+    "before_call",
     "open",
     "tool",
 ]

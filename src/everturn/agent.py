@@ -14,6 +14,7 @@ from everturn.domain import store_values
 from everturn.domain.asks import Ask
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.domain.events import Event
+from everturn.domain.hooks import TurnSummary
 from everturn.domain.memory import MemoryProvider
 from everturn.domain.messages import Message
 from everturn.domain.sessions import NewSession, Page, Session
@@ -22,7 +23,15 @@ from everturn.domain.tool import Tool, ToolCall, ToolQuestion, ToolResult, ToolS
 from everturn.domain.turns import Turn
 from everturn.domain.words import read_word
 from everturn.memory import CommitResult, Memory
-from everturn.tools import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, TOOL_NAMES, ToolFailed, tool
+from everturn.tools import (
+    DELEGATE_TOOL_NAMES,
+    JOB_TOOL_NAMES,
+    TOOL_NAMES,
+    ToolFailed,
+    after_turn,
+    before_call,
+    tool,
+)
 from everturn.tools.function_tool import FunctionTool
 
 __all__ = [
@@ -44,7 +53,10 @@ __all__ = [
     "ToolQuestion",
     "ToolResult",
     "Turn",
+    "TurnSummary",
     "WhenBusy",
+    "after_turn",
+    "before_call",
     "open_agent",
     "tool",
 ]

@@ -97,6 +97,7 @@ async def open_app(
             work.delegates,
             work.skills.turns,
             lambda: read_turn_profiles(work.profiles),
+            toolbox.own.hooks,
         )
         traces = await stack.enter_async_context(open_traces(config.traces, base.store, clock))
         traced = dataclasses.replace(runtime, traces=traces)

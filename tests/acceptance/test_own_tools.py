@@ -155,3 +155,92 @@ async def test_a_mistake_is_shown_on_the_page_and_by_the_doctor_while_the_rest_w
     assert told.returncode == 1
     assert "Own tools: tools/broken.py" in told.stdout
     assert "Line 4: invalid syntax." in told.stdout
+
+
+def hooks_example() -> str:
+    return re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.S)[1]
+
+
+def diary(home: Path) -> list[dict]:
+    file = home / "diary.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+async def until_written(home: Path, lines: int) -> list[dict]:
+    with within(f"the diary has {lines} lines", PATIENCE_S):
+        while len(diary(home)) < lines:
+            await anyio.sleep(0.05)
+    return diary(home)
+
+
+async def test_the_hooks_of_the_documentation_refuse_and_are_told(house: House, data_dir: Path) -> None:
+    paste(data_dir, "rules.py", hooks_example())
+    paste(data_dir, "shop.py", example())
+    house.provider.on("look at", [Tool("terminal", {"command": "ls accounts"})], ["I may not."])
+    house.provider.on("how many", [Tool("stock", {"article": "nails"})], ["Twelve."])
+    turn = await ask(house, "look at the accounts")
+    await state_of(house, turn, "completed")
+    assert "The folder of the accounts is not for the agent." in results(house)[0]
+    await state_of(house, await ask(house, "how many nails"), "completed")
+    first, second = await until_written(data_dir, 2)
+    assert (first["tools"], first["answer"]) == (["terminal"], "I may not.")
+    assert (second["tools"], second["answer"]) == (["stock"], "Twelve.")
+    page = await house.open()
+    found = await house.api("GET", f"api/turns/{turn}")
+    await page.goto(f"{house.url}#/s/{found['session_id']}")
+    await expect(page.get_by_text("I may not.").first).to_be_visible()
+    await page.get_by_text("ls accounts").first.click()
+    await expect(page.get_by_text("Refused by the hook tools/rules.py: no_deletion").first).to_be_visible()
+    await page.goto(f"{house.url}#/settings/tools")
+    row = page.locator(".srow", has_text="tools/rules.py: no_deletion")
+    await expect(row).to_contain_text("asked before calls of terminal, python · at most 5 s")
+    row = page.locator(".srow", has_text="tools/rules.py: keep_a_diary")
+    await expect(row).to_contain_text("called after every completed turn · at most 30 s")
+    assert house.complaints == []
+
+
+SLOW = """
+import json
+import time
+from pathlib import Path
+
+import everturn
+
+HOME = Path(__file__).parents[1]
+
+
+@everturn.after_turn
+def note(turn: everturn.TurnSummary) -> None:
+    with (HOME / "diary.jsonl").open("a") as file:
+        file.write(json.dumps({"key": turn.key, "repeat": turn.is_repeat}) + "\\n")
+    while not (HOME / "go").exists():
+        time.sleep(0.02)
+    raise ValueError("the diary is full")
+"""
+
+
+async def test_a_killed_hook_is_called_again_with_its_key_and_a_failure_is_shown(
+    house: House, data_dir: Path
+) -> None:
+    paste(data_dir, "slow.py", SLOW)
+    house.provider.on("hello", ["Hello."])
+    await state_of(house, await ask(house, "hello"), "completed")
+    await until_written(data_dir, 1)
+    await house.kill()
+    (data_dir / "go").touch()
+    await house.start()
+    first, second = await until_written(data_dir, 2)
+    assert first["key"] == second["key"]
+    assert (first["repeat"], second["repeat"]) == (False, True)
+    with within("the failure is stored", PATIENCE_S):
+        while not (await house.api("GET", "api/tools"))["hooks"][0]["problem"]:
+            await anyio.sleep(0.05)
+    page = await house.open()
+    await page.goto(f"{house.url}#/settings/tools")
+    row = page.locator(".srow", has_text="tools/slow.py: note")
+    await expect(row).to_contain_text("ValueError: the diary is full")
+    told = await command(data_dir, "doctor")
+    assert told.returncode == 1
+    assert "Hook tools/slow.py: note" in told.stdout
+    assert "ValueError: the diary is full" in told.stdout
+    assert len(diary(data_dir)) == 2

@@ -605,6 +605,19 @@ export interface components {
         Hits: {
             items: components["schemas"]["Hit"][];
         };
+        /** HookOut */
+        HookOut: {
+            name: string;
+            when: string;
+            description: string;
+            timeout_s: number;
+            /** @default null */
+            tools?: string[] | null;
+            /** @default  */
+            problem?: string;
+            /** @default null */
+            failed_at?: number | null;
+        };
         /** Identity */
         Identity: {
             id: string;
@@ -1977,6 +1990,8 @@ export interface components {
             sandbox: components["schemas"]["Sandboxed"];
             /** @default [] */
             problems?: components["schemas"]["ToolProblem"][];
+            /** @default [] */
+            hooks?: components["schemas"]["HookOut"][];
         };
         /** Trouble */
         Trouble: {

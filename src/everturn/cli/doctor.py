@@ -16,6 +16,7 @@ from everturn.config import Config
 from everturn.domain.errors import EverturnError
 from everturn.domain.secrets import SecretsPlace
 from everturn.domain.store_values import Finding
+from everturn.engine import read_failed_hooks
 from everturn.store import Store
 from everturn.tools import OwnTools, Sandbox
 from everturn.tools.names import BUILT_IN_NAMES
@@ -50,6 +51,7 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
         found = list(await (store.upkeep.repair() if repair else store.upkeep.check()))
         found += await find_account_troubles(store, config)
         found += await _find_tool_troubles(config)
+        found += await _find_hook_troubles(store)
     if not found:
         out.print("\n[green]No problems found.[/green]")
     for finding in found:
@@ -74,6 +76,13 @@ async def _find_tool_troubles(config: Config) -> list[Finding]:
     own = OwnTools(config.home / "tools", BUILT_IN_NAMES)
     await own.look()
     return [Finding(f"Own tools: {one.source}", one.problem) for one in own.troubles]
+
+
+async def _find_hook_troubles(store: Store) -> list[Finding]:
+    failed = (await read_failed_hooks(store.records)).values()
+    return [
+        Finding(f"Hook {one.name}", f"It failed after turn {one.turn_id}: {one.problem}") for one in failed
+    ]
 
 
 async def _sandbox(config: Config) -> str:

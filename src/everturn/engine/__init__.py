@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from everturn.engine.preferences import Preferences, read_preferences, write_preferences
     from everturn.engine.services import EngineParts
     from everturn.engine.settings import DelegateSettings, EngineSettings, TurnProfile
+    from everturn.engine.turn_hooks import FailedHook, read_failed_hooks
 
 __all__ = [
     "DelegateSettings",
@@ -21,8 +22,10 @@ __all__ = [
     "Engine",
     "EngineParts",
     "EngineSettings",
+    "FailedHook",
     "Preferences",
     "TurnProfile",
+    "read_failed_hooks",
     "read_preferences",
     "write_preferences",
 ]

@@ -62,6 +62,7 @@ from everturn.engine.parameters import first_model, refuse_unfit
 from everturn.engine.runner import Runner
 from everturn.engine.services import EngineParts, TurnServices
 from everturn.engine.settings import DelegateSettings, EngineSettings
+from everturn.engine.turn_hooks import AfterTurnHooks
 from everturn.workspace import Restorer
 
 _log = logging.getLogger("everturn.engine")
@@ -79,6 +80,8 @@ class Engine:
         self.store = store
         self.settings = settings
         self.restorer = None if recorder is None else Restorer(store, recorder, self.folder_of, runtime.probe)
+        worker = runtime.ids.worker()
+        self._hooks = AfterTurnHooks(parts.hooks, store, clock, worker)
         self._services = TurnServices(
             store,
             parts.models,
@@ -95,12 +98,13 @@ class Engine:
             parts.skills,
             parts.profiles,
             runtime.traces,
+            self._hooks,
         )
         self.moves = Moves(store, self.restorer)
         self._memory_tasks = MemoryTasks(parts.memory, clock, settings)
         self._after_turn = AfterTurn(self._services, self._memory_tasks, self.submit)
         agents = Agents(self._services, self._memory_tasks.cache)
-        self._runner = Runner(self._services, agents, runtime.ids.worker(), self._turn_ended)
+        self._runner = Runner(self._services, agents, worker, self._turn_ended)
         if parts.memory is not None:
             parts.memory.assign_worker(self._runner.worker)
         self._maintenance = Maintenance(self._services, self._runner.nudge)
@@ -121,6 +125,7 @@ class Engine:
             group.start_soon(self._maintenance.run, name="maintenance")
             group.start_soon(self.delegates.run, name="delegates")
             group.start_soon(self._after_turn.run, name="after turns")
+            group.start_soon(self._hooks.run, name="hooks")
             await group.start(self._memory_tasks.run, name="memory tasks")
             group.start_soon(run_logged, "restores", self._finish_restores, name="restores")
         except BaseException:
@@ -468,6 +473,7 @@ class Engine:
         self.delegates.nudge()
         if not claim.session.is_delegate:
             self._after_turn.start(ended)
+            self._hooks.nudge()
 
     def _refuse_when_stopped(self) -> None:
         if self._is_stopped:

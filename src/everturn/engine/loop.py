@@ -208,6 +208,8 @@ class TurnLoop:
         await self._log.writer.quiet()
         await self._services.probe.reach(Moment.WRITER_QUIET, self._turn.id)
         folded = self._log.fold(is_ended=True)
+        if self._services.hooks is not None and not self._claim.session.is_delegate:
+            await self._services.hooks.owe(self._turn)
         provider, handle = self._agent.owed_to if self._agent is not None else (None, "")
         try:
             completed = await self._services.store.turns.complete(

@@ -8,6 +8,7 @@ import msgspec
 
 from everturn.domain.budgets import BudgetLimit
 from everturn.domain.clock import Clock
+from everturn.domain.hooks import TurnHooks
 from everturn.domain.ids import Ids
 from everturn.domain.model import Models
 from everturn.domain.probe import Probe
@@ -20,6 +21,7 @@ from everturn.engine.delegates import Delegates
 from everturn.engine.lease import Lease
 from everturn.engine.preferences import read_preferences
 from everturn.engine.settings import EngineSettings, TurnProfile
+from everturn.engine.turn_hooks import AfterTurnHooks
 from everturn.memory import Memory
 from everturn.workspace import Recorder, Restorer
 
@@ -40,6 +42,7 @@ class EngineParts(msgspec.Struct, frozen=True):
     delegates: Delegates | None = None
     skills: Skills | None = None
     profiles: ReadsProfiles | None = None  # None: those of the settings
+    hooks: TurnHooks | None = None
 
 
 class TurnServices(msgspec.Struct, frozen=True):
@@ -58,6 +61,7 @@ class TurnServices(msgspec.Struct, frozen=True):
     skills: Skills | None = None
     profiles: ReadsProfiles | None = None
     traces: TurnTraces = TurnTraces()
+    hooks: AfterTurnHooks | None = None
     preferred_model: str | None = None  # of the turn's owner
 
     @property

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from everturn.tools.function_tool import tool
     from everturn.tools.mcp.servers import ServerState
     from everturn.tools.names import DELEGATE_TOOL_NAMES, JOB_TOOL_NAMES, TOOL_NAMES
+    from everturn.tools.own.hooks import Hook, after_turn, before_call
     from everturn.tools.own.own_tool import OwnTool
     from everturn.tools.own.own_tools import OwnTools
     from everturn.tools.policy.policy import Policy, Rule
@@ -39,6 +40,7 @@ __all__ = [
     "FileList",
     "FolderLine",
     "FolderList",
+    "Hook",
     "McpServer",
     "OwnTool",
     "OwnTools",
@@ -53,6 +55,8 @@ __all__ = [
     "ToolServices",
     "Trust",
     "WorkspaceFile",
+    "after_turn",
+    "before_call",
     "built_in",
     "files_in",
     "files_named",

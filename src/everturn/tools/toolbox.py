@@ -33,7 +33,7 @@ from everturn.tools.mcp.resources import ResourceTool
 from everturn.tools.mcp.server_book import ServerBook
 from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.mcp.sign_in import SignIns
-from everturn.tools.mcp.tool_search import CALL, FIND, TOOLS_MAX, CallTool, FindTools
+from everturn.tools.mcp.tool_search import CALL, FIND, TOOLS_MAX, CallTool, FindTools, as_called
 from everturn.tools.names import BUILT_IN_NAMES
 from everturn.tools.own.own_tool import OwnTool
 from everturn.tools.own.own_tools import FOLDER, OwnTools
@@ -183,6 +183,10 @@ class EverturnToolbox:
         return _listed(*await self._known_tools(owner, profile))
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
+        # The policy first: a hook can refuse what it allows or asks about, and allow nothing.
+        return await self.own.hooks.rule(as_called(call), await self._rule(call, spec))
+
+    async def _rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         try:
             await self._check_sign_in(call.profile)
             judgement = await self._judgement(call, await self._find(call))

@@ -242,7 +242,7 @@ class _Parts:
         ).endpoints()
         yield from UsageApi(services.store.upkeep, registry, services.clock).endpoints()
         yield from ModelsApi(registry, keys, preferences, audit).endpoints()
-        yield from ToolsApi(toolbox).endpoints()
+        yield from ToolsApi(toolbox, services.store.records).endpoints()
         yield from McpApi(
             toolbox, services.engine, sessions, services.store.asks, audit, self._settings.public_url
         ).endpoints()

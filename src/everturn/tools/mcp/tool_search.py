@@ -89,6 +89,14 @@ class CallTool:
         return await tool.run(inner, emit)
 
 
+def as_called(call: ToolCall) -> ToolCall:
+    """The call that is made: that of the found tool, if it is one through ``call_tool``."""
+    name, arguments = call.arguments.get("name"), call.arguments.get("arguments", {})
+    if call.name != CALL or not isinstance(name, str) or not isinstance(arguments, dict):
+        return call
+    return msgspec.structs.replace(call, name=name, arguments=arguments)
+
+
 def search_tools(query: str, tools: Sequence[Tool]) -> list[Tool]:
     """The tools that fit best; a word in the name counts more than one in the description."""
     words = set(_WORD.findall(query.lower()))

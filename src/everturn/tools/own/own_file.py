@@ -9,11 +9,12 @@ import traceback
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from everturn.tools.function_tool import FunctionTool
+from everturn.tools.own.hooks import Hook, When
 
 BYTES_MAX: Final = 1_000_000
 TIMEOUT_S_MAX: Final = 3600.0
@@ -29,6 +30,12 @@ class OwnFile(msgspec.Struct, frozen=True):
     """What is in one file, or behind one entry point."""
 
     tools: tuple[FunctionTool, ...] = ()
+    hooks: tuple[Hook, ...] = ()
+
+    @property
+    def guards(self) -> bool:
+        """Is there a hook in it that can refuse calls?"""
+        return any(hook.when is When.BEFORE_CALL for hook in self.hooks)
 
 
 def load_file(path: Path) -> OwnFile:
@@ -48,16 +55,39 @@ def load_file(path: Path) -> OwnFile:
 
 def load_entry(entry: EntryPoint) -> OwnFile:
     """The tool that a package registers. Raises Wrong."""
-    try:
-        found = entry.load()
-    except BaseException as error:
-        raise Wrong(f"{entry.value} cannot be loaded: {_describe(error)}.") from error
+    found = _load(entry)
     if not isinstance(found, FunctionTool):
         raise Wrong(f"{entry.value} is no tool: put @everturn.tool above the function.")
     _check(found)
     if found.spec.name != entry.name:
         raise Wrong(f"The entry point {entry.name} must have its tool's name: {found.spec.name}.")
     return OwnFile((found,))
+
+
+def load_hook(entry: EntryPoint) -> OwnFile:
+    """The hook that a package registers. Raises Wrong."""
+    found = _load(entry)
+    if not isinstance(found, Hook):
+        raise Wrong(f"{entry.value} is no hook: put @everturn.before_call or @everturn.after_turn above it.")
+    _check_hook(found)
+    return OwnFile(hooks=(found,))
+
+
+def may_guard(path: Path) -> bool:
+    """Can a file that was not loaded hold a hook that refuses calls? One that cannot be read can."""
+    try:
+        with path.open("rb") as file:
+            return b"before_call" in file.read(BYTES_MAX)
+    except OSError:
+        return True
+
+
+# ``Any``: what a package has there.
+def _load(entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except BaseException as error:
+        raise Wrong(f"{entry.value} cannot be loaded: {_describe(error)}.") from error
 
 
 def _run(path: Path, source: bytes) -> ModuleType:
@@ -81,9 +111,17 @@ def _contents(module: ModuleType) -> OwnFile:
     tools = tuple(value for value in values if isinstance(value, FunctionTool))
     for tool in tools:
         _check(tool)
-    if not tools:
+    hooks = tuple(value for value in values if isinstance(value, Hook))
+    for hook in hooks:
+        _check_hook(hook)
+    if not tools and not hooks:
         raise Wrong("It has no tools: put @everturn.tool above a function.")
-    return OwnFile(tools)
+    return OwnFile(tools, hooks)
+
+
+def _check_hook(hook: Hook) -> None:
+    if mistake := hook.find_mistake():
+        raise Wrong(mistake)
 
 
 def _check(tool: FunctionTool) -> None:

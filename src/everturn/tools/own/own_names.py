@@ -10,6 +10,7 @@ from typing import Final
 
 FOLDER: Final = "tools"  # of the data folder
 GROUP: Final = "everturn.tools"  # of entry points: NAME = "module:function", with the name of the tool
+HOOKS: Final = "everturn.hooks"  # the same for hooks
 _FUNCTION: Final = re.compile(r"^(?:async\s+)?def\s+([A-Za-z_]\w*)\s*\(", re.M)
 
 

@@ -13,14 +13,16 @@ import anyio
 import msgspec
 
 from everturn.tools.apart import Apart
-from everturn.tools.own.own_file import OwnFile, Wrong, load_entry, load_file
-from everturn.tools.own.own_names import FOLDER, GROUP, own_files
+from everturn.tools.own.hooks import Hook, HookSet, OwnHooks, When
+from everturn.tools.own.own_file import OwnFile, Wrong, load_entry, load_file, load_hook, may_guard
+from everturn.tools.own.own_names import FOLDER, GROUP, HOOKS, own_files
 from everturn.tools.own.own_tool import OwnTool
 from everturn.tools.schema import ToolFailed
 
 __all__ = ["FOLDER", "OwnTools", "OwnTrouble"]
 
 LOAD_S_MAX: Final = 15.0
+_CLOSED: Final = "Until it is mended or removed, every tool call is refused."
 _log = logging.getLogger("everturn.tools")
 Seen = tuple[int, ...]  # what changes when a file does
 
@@ -36,6 +38,7 @@ class _Loaded(msgspec.Struct, frozen=True):
     seen: Seen
     file: OwnFile = OwnFile()
     problem: str = ""
+    may_guard: bool = False  # it is not loaded, and may hold a hook that refuses calls
 
 
 class OwnTools:
@@ -50,6 +53,8 @@ class OwnTools:
         self._entries: dict[str, _Loaded] | None = None
         self.tools: Mapping[str, OwnTool] = MappingProxyType({})
         self.troubles: Sequence[OwnTrouble] = ()
+        self.hook_set = HookSet()
+        self.hooks = OwnHooks(self._look_for_hooks)
 
     async def look(self) -> None:
         """Load what is new or has changed. A mistake in one file is logged and leaves the others as they
@@ -62,6 +67,8 @@ class OwnTools:
             if self._entries is None:
                 # Packages do not change in a running program.
                 self._entries = {_name(entry): await self._load_entry(entry) for entry in _entries()}
+                for entry in sorted(entry_points(group=HOOKS)):
+                    self._entries[f"{_name(entry)} (hook)"] = await self._load_hook(entry)
             self._files = {source: await self._refresh(source, mark) for source, mark in seen.items()}
             self._gather()
 
@@ -70,10 +77,23 @@ class OwnTools:
         if known is not None and known.seen == seen:
             return known
         path = self._folder.parent / source
-        return await self._load(source, seen, lambda: load_file(path))
+        loaded = await self._load(source, seen, lambda: load_file(path))
+        if not loaded.problem:
+            return loaded
+        guarded = known is not None and (known.may_guard or known.file.guards)
+        guards = guarded or await anyio.to_thread.run_sync(may_guard, path)
+        return msgspec.structs.replace(loaded, may_guard=guards)
 
     async def _load_entry(self, entry: EntryPoint) -> _Loaded:
         return await self._load(_name(entry), (), lambda: load_entry(entry))
+
+    async def _load_hook(self, entry: EntryPoint) -> _Loaded:
+        loaded = await self._load(_name(entry), (), lambda: load_hook(entry))
+        return msgspec.structs.replace(loaded, may_guard=bool(loaded.problem))
+
+    async def _look_for_hooks(self) -> HookSet:
+        await self.look()
+        return self.hook_set
 
     async def _load(self, source: str, seen: Seen, load: Callable[[], OwnFile]) -> _Loaded:
         problem = f"It took longer than {LOAD_S_MAX:g} seconds to load. Do no work outside of functions."
@@ -92,7 +112,8 @@ class OwnTools:
         troubles = []
         for source, loaded in {**(self._entries or {}), **self._files}.items():
             if loaded.problem:
-                troubles.append(OwnTrouble(source, loaded.problem))
+                closes = f" {_CLOSED}" if loaded.may_guard else ""
+                troubles.append(OwnTrouble(source, f"{loaded.problem}{closes}"))
             for function in loaded.file.tools:
                 name = function.spec.name
                 if name in self._taken:
@@ -106,6 +127,18 @@ class OwnTools:
             if trouble not in self.troubles:
                 _log.error("own tools: %s: %s", trouble.source, trouble.problem)
         self.tools, self.troubles = MappingProxyType(tools), tuple(troubles)
+        self.hook_set = _hook_set({**(self._entries or {}), **self._files})
+
+
+def _hook_set(sources: Mapping[str, _Loaded]) -> HookSet:
+    hooks: dict[When, dict[str, Hook]] = {When.BEFORE_CALL: {}, When.AFTER_TURN: {}}
+    closed = ""
+    for source, loaded in sources.items():
+        if loaded.may_guard:
+            closed = closed or f"{source} may hold a hook, and cannot be loaded: {loaded.problem} {_CLOSED}"
+        for hook in loaded.file.hooks:
+            hooks[hook.when][f"{source.removesuffix(' (hook)')}: {hook.name}"] = hook
+    return HookSet(hooks[When.BEFORE_CALL], hooks[When.AFTER_TURN], closed)
 
 
 def _entries() -> list[EntryPoint]:

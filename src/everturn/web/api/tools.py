@@ -8,8 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from everturn.domain.json_types import JsonObject
+from everturn.domain.store import Records
 from everturn.domain.tool import Tool
-from everturn.tools import EverturnToolbox, OwnTool
+from everturn.engine import FailedHook, read_failed_hooks
+from everturn.tools import EverturnToolbox, Hook, OwnTool
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 
@@ -60,15 +62,30 @@ class ToolProblem(msgspec.Struct, frozen=True):
     problem: str
 
 
+class HookOut(msgspec.Struct, frozen=True):
+    """``when``: before_call | after_turn. ``tools``: about which alone it is asked. ``problem``: why its last
+    call failed, at ``failed_at``."""
+
+    name: str
+    when: str
+    description: str
+    timeout_s: float
+    tools: tuple[str, ...] | None = None
+    problem: str = ""
+    failed_at: int | None = None
+
+
 class ToolsOut(msgspec.Struct, frozen=True):
     tools: tuple[ToolOut, ...]
     sandbox: Sandboxed
     problems: tuple[ToolProblem, ...] = ()
+    hooks: tuple[HookOut, ...] = ()
 
 
 class ToolsApi:
-    def __init__(self, toolbox: EverturnToolbox) -> None:
+    def __init__(self, toolbox: EverturnToolbox, records: Records) -> None:
         self._toolbox = toolbox
+        self._records = records
 
     def endpoints(self) -> list[AnyEndpoint]:
         return [
@@ -110,10 +127,15 @@ class ToolsApi:
 
     async def tools(self, call: ApiCall[ToolsQuery, Nothing]) -> ToolsOut:
         found = await self._toolbox.known_tools(call.owner, call.query.profile)
+        failed = await read_failed_hooks(self._records)
         return ToolsOut(
             tuple(map(_tool_out, found)),
             sandbox_of(self._toolbox),
             tuple(ToolProblem(each.source, each.problem) for each in self._toolbox.own.troubles),
+            tuple(
+                _hook_out(name, hook, failed.get(name))
+                for name, hook in self._toolbox.own.hook_set.all.items()
+            ),
         )
 
 
@@ -127,6 +149,18 @@ def _tool_out(tool: Tool) -> ToolOut:
         spec.timeout_s if own is None else own.timeout_s,
         "" if own is None else own.source,
         None if own is None else own.asks,
+    )
+
+
+def _hook_out(name: str, hook: Hook, failed: FailedHook | None) -> HookOut:
+    return HookOut(
+        name,
+        hook.when.value,
+        hook.description,
+        hook.timeout_s,
+        hook.tools,
+        "" if failed is None else failed.problem,
+        None if failed is None else failed.failed_at,
     )
 
 
