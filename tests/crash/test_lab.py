@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,23 @@ def test_a_failure_is_reported_with_the_command_that_repeats_it(tmp_path: Path) 
     assert "everturn lab --only kill --only power --seed 7 --life 12" in as_markdown(campaign)
     assert "&lt;turn&gt; is missing" in as_html(campaign)
     assert all(path.exists() for path in write_report(campaign, tmp_path / "report"))
+
+
+async def test_a_life_that_the_lab_itself_ends_is_reported_and_the_campaign_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lives = 0
+
+    async def life(folder: Path, choice: random.Random) -> AsyncIterator[Trial]:
+        nonlocal lives
+        lives += 1
+        if lives == 1:
+            raise OSError("no room for the life")
+        yield Trial("kill", "turn.claimed", 0.1)
+
+    monkeypatch.setattr("everturn.lab.campaign.kill", life)
+    campaign = Campaign(Plan(seed=7, counts={"kill": 2}), tmp_path, lambda _: None)
+    await campaign.run()
+    assert lives == 2
+    assert [failed.trial.where for failed in campaign.failed] == ["the lab itself"]
+    assert "no room for the life" in as_markdown(campaign)

@@ -97,16 +97,20 @@ class Campaign:
 
     async def _live(self, kind: str, life: Life, number: int, choice: random.Random) -> None:
         folder = Path(tempfile.mkdtemp(prefix=f"life-{number}-", dir=self._folder))
-        is_sound = True
+        failed_before = len(self.failed)
+        started = time.monotonic()
+        if failure := await failure_of(self._trials_of(kind, life(folder, choice), number)):
+            self._add(Trial(kind, "the lab itself", time.monotonic() - started, failure), number)
+        if len(self.failed) == failed_before:
+            shutil.rmtree(folder)  # that of a failure is kept, to be looked at
+
+    async def _trials_of(self, kind: str, trials: AsyncIterator[Trial], number: int) -> None:
         wanted = self.plan.counts[kind] or 1 << 60
-        async for trial in life(folder, choice):
+        async for trial in trials:
             self._add(trial, number)
-            is_sound = is_sound and not trial.failure
             self._say(f"life {number} ({kind}): {self._progress()}")
             if self.tally()[kind] >= wanted:
                 break
-        if is_sound:
-            shutil.rmtree(folder)  # that of a failure is kept, to be looked at
 
     def _progress(self) -> str:
         tally = self.tally()

@@ -8,7 +8,7 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -58,31 +58,33 @@ class DatabaseFaults:
         """Several lives at once: each mostly waits. A crash of the server is a fault for all of them."""
         found: list[Trial] = []
 
-        async def one(number: int) -> None:
-            trial = await self._trial(folder / str(number), random.Random(choice.random()))
+        async def one(address: str, life: Path, choice: random.Random) -> None:
+            life.mkdir()
+            trial = await self._trial_on(address, life, choice)
             if trial is not None:
                 found.append(trial)
 
-        async with anyio.create_task_group() as group:
-            for number in range(LIVES_AT_ONCE):
-                (folder / str(number)).mkdir()
-                group.start_soon(one, number)
+        async with AsyncExitStack() as stack:
+            # All before the first life: a fault of a life would end the making of another's database.
+            addresses = [await stack.enter_async_context(self._database()) for _ in range(LIVES_AT_ONCE)]
+            async with anyio.create_task_group() as group:
+                for number, address in enumerate(addresses):
+                    group.start_soon(one, address, folder / str(number), random.Random(choice.random()))
         for trial in found:
             yield trial
 
-    async def _trial(self, folder: Path, choice: random.Random) -> Trial | None:
-        """One life with one fault. None if it passed too few moments to meet it."""
+    @asynccontextmanager
+    async def _database(self) -> AsyncIterator[str]:
         context = self._server.database()
         address = await anyio.to_thread.run_sync(context.__enter__)
         try:
-            return await self._trial_on(address, folder, choice)
+            yield address
         finally:
             await self._until_back(address)
-            # If another life's fault has just made the server crash, the database goes with the server.
-            with suppress(OSError, asyncpg.PostgresError):
-                await anyio.to_thread.run_sync(context.__exit__, None, None, None)
+            await anyio.to_thread.run_sync(context.__exit__, None, None, None)
 
     async def _trial_on(self, address: str, folder: Path, choice: random.Random) -> Trial | None:
+        """One life with one fault. None if it passed too few moments to meet it."""
         fault = choice.choice(FAULTS)
         async with PostgresProxy(self._server.port) as proxy:
             probe = _FaultProbe(choice.randrange(1, 120), self._fault(fault, proxy, choice))
