@@ -27,6 +27,7 @@ from everturn.models.local_models import LocalModels
 from everturn.models.model_lists import ListedModel, ModelLists
 from everturn.models.prices import Prices
 from everturn.models.providers import DISCOVERED, Provider
+from everturn.models.pydantic_model import PREFIX, PydanticModel
 from everturn.models.settings import ModelSettings, ModelsSettings
 from everturn.models.trials import Trial, Trials
 from everturn.models.weights import Shelf
@@ -118,7 +119,7 @@ class ModelRegistry:
         Does not need an open registry. Raises ModelUnknown, ModelKeyMissing.
         """
         name = _canonical(name)
-        if name not in _LOCAL:
+        if name not in _LOCAL and not name.startswith(PREFIX):
             self._directory.require_key(self._directory.split(name)[0])
 
     async def get(self, name: str | None) -> Model:
@@ -128,6 +129,8 @@ class ModelRegistry:
         local = _LOCAL.get(name)
         if local is not None:
             return self._local.get(local)
+        if name.startswith(PREFIX):
+            return PydanticModel(name.removeprefix(PREFIX), self._clock)
         provider, model = self._directory.split(name)
         if not model:
             model = await self._first_model(provider)
@@ -140,8 +143,8 @@ class ModelRegistry:
 
     async def cost(self, name: str, usage: Usage) -> float | None:
         """What a call of this model with this usage costs, in dollars; None: its price is not known."""
-        if _canonical(name) in _LOCAL:
-            return None
+        if _canonical(name) in _LOCAL or name.startswith(PREFIX):
+            return None  # the package says the cost of each call itself
         provider, model = self._directory.split(name)
         return None if provider.is_local else await self._prices.cost(provider.base_url, model, usage)
 
