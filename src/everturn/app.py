@@ -307,7 +307,15 @@ def open_schedules(app: App) -> ScheduleRunner:
 def open_backups(app: App) -> BackupRunner:
     """Makes backups while it is entered. Only a server enters it, as with accounts."""
     zone = find_zone(app.config.budget.timezone)
-    services = BackupServices(app.store, app.clock, app.config.home, app.engine.worker, zone)
+    services = BackupServices(
+        app.store,
+        app.clock,
+        app.config.home,
+        app.engine.worker,
+        zone,
+        app.config.database_direct_url or app.config.database_url or "",
+        lambda: find_storage_keys(app.secrets, os.environ),
+    )
     return BackupRunner(services, app.config.backup)
 
 

@@ -339,14 +339,14 @@ async def test_a_backup_that_was_killed_is_not_restored_and_the_next_one_clears_
 
 HELD_RESTORE = """
 import sys
-from everturn.cli import backup
+from everturn.backups import restoring
 from everturn.cli.main import main
-synced = backup.sync_tree
+synced = restoring.sync_tree
 def held(disk, folder):
     print("held", flush=True)
     sys.stdin.readline()
     synced(disk, folder)
-backup.sync_tree = held
+restoring.sync_tree = held
 main(sys.argv[1:])
 """
 

@@ -18,7 +18,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.errors import BlobDamaged, BlobMissing, Retry
 from everturn.domain.probe import Moment
 from everturn.store import Store, StoreSettings, open_store
-from everturn.store.blobs.object_packs import MARKER
+from everturn.store.blobs.object_storage import MARKER
 from everturn.testing import FakeClock, HoldingProbe
 from everturn.testing.acting import ME, new_session
 from everturn.testing.blob_conformance import (

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from everturn.domain.backups import BackupEntry, BackupState
+from everturn.domain.backups import BackupDrill, BackupEntry, BackupProgress, BackupState
 from everturn.domain.store import Records
 
 SYSTEM: Final = "system"  # owner of records that belong to the server itself
@@ -14,6 +14,8 @@ STATE_KIND: Final = "backups"
 ENTRY_KIND: Final = "backup"
 _STATE = "state"
 _ASKED = "asked"
+_DRILL = "drill"
+_PROGRESS = "progress"
 
 T = TypeVar("T", BackupEntry, BackupState)
 
@@ -38,6 +40,21 @@ class BackupBook:
 
     async def forget(self, name: str) -> None:
         await self._records.delete(SYSTEM, ENTRY_KIND, name)
+
+    async def drill(self) -> BackupDrill | None:
+        found = await self._records.get(SYSTEM, STATE_KIND, _DRILL)
+        return None if found is None else msgspec.convert(found, BackupDrill)
+
+    async def put_drill(self, drill: BackupDrill) -> None:
+        await self._records.put(SYSTEM, STATE_KIND, _DRILL, msgspec.to_builtins(drill))
+
+    async def progress(self) -> BackupProgress | None:
+        found = await self._records.get(SYSTEM, STATE_KIND, _PROGRESS)
+        return None if found is None else msgspec.convert(found, BackupProgress)
+
+    async def put_progress(self, progress: BackupProgress) -> None:
+        """For the other servers; it counts only while one of them holds the lease."""
+        await self._records.put(SYSTEM, STATE_KIND, _PROGRESS, msgspec.to_builtins(progress))
 
     async def ask(self, now_ms: int) -> None:
         await self._records.put(SYSTEM, STATE_KIND, _ASKED, {"at": now_ms})

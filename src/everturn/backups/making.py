@@ -3,46 +3,89 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+import msgspec
+
+from everturn.backups.encryption import Lock
+from everturn.backups.sealed import FolderParts, seal
 from everturn.backups.unfinished import UnfinishedBackup
+from everturn.backups.watch import Watch
 from everturn.domain.errors import EverturnError, Invalid
-from everturn.store import Store, copy_tree
+from everturn.store import Store, copy_tree, count_rows
 from everturn.store.files.disk import Disk, sync_tree
 from everturn.store.files.machine import FILE as MACHINE
 
 SETTINGS = "config.toml"
+P = ParamSpec("P")
+T = TypeVar("T")
 FOLDERS = ("blobs", "files", "memory", "workspaces")  # of the data folder, in a backup
 
 
-def go_on() -> None:
-    """Nothing asks the backup to stop."""
+class Filled(msgspec.Struct, frozen=True):
+    """What was copied. ``counts``: rows of its sessions, turns and messages."""
+
+    left_out: list[str]
+    counts: Mapping[str, int]
 
 
-async def make_backup(store: Store, home: Path, folder: Path, check: Callable[[], None] = go_on) -> list[str]:
-    """Make a backup that is complete, checked and synced when it gets its name; return what was left out.
+class Making(msgspec.Struct, frozen=True):
+    """How a backup is made. ``lock``: it becomes an encrypted archive."""
 
-    ``check`` is called between two parts and may raise. If it does, or if the copy fails, nothing is left;
-    after a crash the leftover is recognised as one. Raises Invalid if the folder cannot be used.
+    watch: Watch
+    lock: Lock | None = None
+
+
+async def make_backup(store: Store, home: Path, folder: Path, making: Making) -> Filled:
+    """Make a backup that is complete, checked and synced when it gets its name.
+
+    The watch may end it. If it does, or if the copy fails, nothing is left; after a crash the leftover is
+    recognised as one. Raises Invalid if the folder cannot be used.
     """
     refuse_place(home, folder)
     with UnfinishedBackup(folder) as copy:
-        await store.upkeep.backup(copy.inside)
-        left_out = [
-            f"{size / 1e6:.1f} MB of files in {place}: keep copies of them there"
-            for place, size in (await store.blobs.stored_elsewhere()).items()
-        ]
-        for part in (_copy_settings, copy_memory, _copy_workspaces):
-            check()
-            left_out += await asyncio.to_thread(part, home, copy.inside)
-        await asyncio.to_thread(sync_tree, Disk(), copy.inside)
-        check()
-        copy.finish()
-        return left_out
+        filled = await fill(store, home, copy.inside, making.watch)
+        lock = making.lock
+        if lock is not None:
+            await in_thread(making.watch, _seal_beside, copy, lock, making.watch)
+        making.watch.check()
+        copy.finish(sealed=lock is not None)
+        return filled
+
+
+def _seal_beside(copy: UnfinishedBackup, lock: Lock, watch: Watch) -> None:
+    copy.sealed.mkdir(mode=0o700)
+    seal(copy.inside, FolderParts(copy.sealed), lock, watch)
+    sync_tree(Disk(), copy.sealed)
+
+
+async def fill(store: Store, home: Path, inside: Path, watch: Watch) -> Filled:
+    """Copy everything into a new folder, durably, and open the copy."""
+    await store.upkeep.backup(inside)
+    left_out = [
+        f"{size / 1e6:.1f} MB of files in {place}: keep copies of them there"
+        for place, size in (await store.blobs.stored_elsewhere()).items()
+    ]
+    for part in (_copy_settings, copy_memory, _copy_workspaces):
+        watch.check()
+        left_out += await asyncio.to_thread(part, home, inside)
+    await asyncio.to_thread(sync_tree, Disk(), inside)
+    counts = await asyncio.to_thread(count_rows, inside)
+    watch.check()
+    return Filled(left_out, counts)
+
+
+async def in_thread(watch: Watch, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Run ``work`` in a thread. If this is cancelled, the thread ends soon: the watch stops it."""
+    try:
+        return await asyncio.to_thread(work, *args, **named)
+    except asyncio.CancelledError:
+        watch.stop()
+        raise
 
 
 def refuse_place(home: Path, folder: Path) -> None:
@@ -52,15 +95,6 @@ def refuse_place(home: Path, folder: Path) -> None:
     for name in FOLDERS:
         if folder.resolve().is_relative_to((home / name).resolve()):
             raise Invalid(f"{folder} lies in {home / name}, which is copied.", hint="Name another folder.")
-
-
-def size_of(backup: Path) -> int:
-    """Bytes of the files in a backup, or of the one file that it is."""
-    if not backup.is_dir():
-        return backup.lstat().st_size
-    return sum(
-        (Path(parent) / name).lstat().st_size for parent, _, names in os.walk(backup) for name in names
-    )
 
 
 def reason_of(error: EverturnError | OSError) -> str:

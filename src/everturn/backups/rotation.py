@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from everturn.backups.settings import BackupSettings, minute_of_day
-from everturn.domain.backups import BackupEntry, BackupState
+from everturn.domain.backups import BackupDrill, BackupEntry, BackupState
 
 RETRY_MS = 15 * 60_000
 _HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
 # Rotation looks at these names only: a backup that somebody made or named by hand is never removed.
 _NAME = re.compile(r"auto-\d{4}-\d\d-\d\d-\d{6}")
 
@@ -42,6 +43,17 @@ def due_at(settings: BackupSettings, zone: ZoneInfo, state: BackupState, now_ms:
     failed = min(state.failed_at or 0, now_ms)
     due = _next_time(settings, zone, last) if last else 0
     return max(due, failed + RETRY_MS) if failed > last else due
+
+
+def drill_due_at(settings: BackupSettings, drill: BackupDrill | None, now_ms: int) -> int | None:
+    """When the next trial restore is due; None for never. One that could not be made is tried again after a
+    day."""
+    if not settings.drill_days:
+        return None
+    if drill is None:
+        return 0
+    days = 1 if drill.problem else settings.drill_days
+    return min(drill.at, now_ms) + days * _DAY_MS
 
 
 def _next_time(settings: BackupSettings, zone: ZoneInfo, last_ms: int) -> int:

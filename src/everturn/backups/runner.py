@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -13,32 +15,61 @@ import anyio
 import msgspec
 
 from everturn.backups.book import BackupBook
-from everturn.backups.making import make_backup, reason_of, size_of
-from everturn.backups.rotation import RETRY_MS, choose_superfluous, due_at, made_at, name_of
+from everturn.backups.bucket import BucketShelf
+from everturn.backups.drill import DrillSettings, try_restore
+from everturn.backups.encryption import Key, Lock, make_lock
+from everturn.backups.making import Making, reason_of
+from everturn.backups.rotation import (
+    RETRY_MS,
+    choose_superfluous,
+    drill_due_at,
+    due_at,
+    made_at,
+    name_of,
+)
 from everturn.backups.settings import BackupSettings
-from everturn.backups.shelf import BackupShelf
+from everturn.backups.shelf import FolderShelf, Shelf
+from everturn.backups.watch import Watch
 from everturn.delivery.bell import Bell
-from everturn.domain.backups import BackupEntry, BackupState, BackupStatus
+from everturn.domain.backups import (
+    BackupDrill,
+    BackupEntry,
+    BackupPhase,
+    BackupProgress,
+    BackupState,
+    BackupStatus,
+)
 from everturn.domain.clock import Clock
-from everturn.domain.errors import EverturnError, LeaseLost, Retry
-from everturn.store import Store
+from everturn.domain.errors import EverturnError, Invalid, LeaseLost, NotADatabase, Retry, StoreBroken
+from everturn.store import StorageKeys, Store
 
 LEASE: Final = "~backups"  # among the accounts' leases; no account can have this name
 LOOK_S: Final = 15.0
 _OVERDUE_MS: Final = 3_600_000
 _LEFT_OUT_MAX: Final = 100
+_PUBLISH_S: Final = 2.0
 _log = logging.getLogger("everturn.backups")
 
 
 @dataclass(frozen=True)
 class BackupServices:
-    """``worker``: the id under which this server holds leases."""
+    """``worker``: the id under which this server holds leases. ``database``: its address; empty if it lies in
+    the data folder. ``find_keys``: those of object storage."""
 
     store: Store
     clock: Clock
     home: Path
     worker: str
     zone: ZoneInfo
+    database: str = ""
+    find_keys: Callable[[], StorageKeys] = StorageKeys
+
+
+def open_shelf(services: BackupServices, settings: BackupSettings) -> Shelf:
+    """Raises StoreRefused if a package is missing."""
+    if settings.url is None:
+        return FolderShelf(services.home, settings)
+    return BucketShelf(settings.url, services.home / "backups", services.find_keys, services.clock)
 
 
 class BackupRunner:
@@ -48,11 +79,12 @@ class BackupRunner:
         self._services = services
         self._settings = settings
         self._book = BackupBook(services.store.records)
-        self._shelf = BackupShelf(services.home, settings)
+        self._shelf = open_shelf(services, settings)
         self._bell = Bell(services.clock)
         self._task: asyncio.Task[None] | None = None
         # Why this server could not even record how a backup went, as on a full disk.
         self._unrecorded = ""
+        self._watch: Watch | None = None
 
     async def __aenter__(self) -> Self:
         # Not a task group, which would wrap errors from the body.
@@ -82,16 +114,19 @@ class BackupRunner:
             await self._bell.wait(wait_s)
 
     async def look(self) -> None:
-        """Make a backup if one is due or asked for, and no other server is making one."""
-        if not await self._is_due():
+        """Make a backup if one is due or asked for, and try to restore the newest one if that is due; unless
+        another server is at it."""
+        if not (await self._is_due() or await self._to_try()):
             return
         leases = self._services.store.delivery.leases
         lease = await leases.take(LEASE, self._services.worker)
         if lease is None:
             return
         try:
+            key = None
             if await self._is_due():  # another server may have made it before the lease was free
-                await self._make()
+                key = await self._make()
+            await self._try_newest(key)
         finally:
             with anyio.CancelScope(shield=True):
                 try:
@@ -104,16 +139,24 @@ class BackupRunner:
         due = due_at(self._settings, self._services.zone, await self._book.state(), now)
         return (due is not None and due <= now) or await self._book.is_asked()
 
-    async def _make(self) -> None:
+    # --- one backup -----------------------------------------------------------------------------------
+
+    async def _make(self) -> Key | None:
+        """Make a backup and remove old ones. Returns what opens it, if it is encrypted."""
         book, before, is_asked = self._book, await self._book.state(), await self._book.is_asked()
+        key: Key | None = None
         try:
-            made, left_out = await self._make_one(expects_backups=bool(before.last_name) and not is_asked)
+            lock = await asyncio.to_thread(make_lock, self._settings)
+            made, left_out = await self._make_one(
+                lock, expects_backups=bool(before.last_name) and not is_asked
+            )
         except (EverturnError, OSError) as error:
             problem, hint = reason_of(error), getattr(error, "hint", "")
             _log.error("no backup was made: %s %s", problem, hint)
             now = self._services.clock.now_ms()
             state = msgspec.structs.replace(before, failed_at=now, problem=problem, hint=hint)
         else:
+            key = lock.key() if lock else None
             _log.info("made the backup %s, %.1f MB, verified", made.name, made.bytes / 1e6)
             await book.put_entry(made)
             state = BackupState(
@@ -124,24 +167,93 @@ class BackupRunner:
         await book.put_state(state)
         if not state.problem:
             await self._rotate()
+        return key
 
-    async def _make_one(self, *, expects_backups: bool) -> tuple[BackupEntry, list[str]]:
+    async def _make_one(self, lock: Lock | None, *, expects_backups: bool) -> tuple[BackupEntry, list[str]]:
+        services, now = self._services, self._services.clock.now_ms()
+        await self._shelf.prepare(expects_backups=expects_backups)
+        with self._watching() as watch:
+            shelved = await self._shelf.put(services.store, services.home, name_of(now), Making(watch, lock))
+        entry = BackupEntry(
+            name=name_of(now),
+            made_at=now,
+            bytes=shelved.bytes,
+            verified_at=now,
+            is_encrypted=lock is not None,
+            counts=shelved.filled.counts,
+        )
+        return entry, shelved.filled.left_out
+
+    @contextmanager
+    def _watching(self) -> Iterator[Watch]:
+        """While it lasts, the progress is kept where the other servers see it."""
+        self._watch = watch = Watch()
+        publishing = asyncio.create_task(self._publish(watch), name="backup progress")
+        try:
+            yield watch
+        finally:
+            publishing.cancel()
+            self._watch = None
+
+    async def _publish(self, watch: Watch) -> None:
+        while True:
+            with suppress(Retry):  # only shown: the next one follows
+                await self._book.put_progress(watch.progress)
+            await self._services.clock.sleep(_PUBLISH_S)
+
+    # --- the trial restore ----------------------------------------------------------------------------
+
+    async def _to_try(self) -> BackupEntry | None:
+        """The newest sound backup, if a trial restore is due and this server can read it."""
+        if (entry := await self._newest_if_drill_is_due()) is None:
+            return None
+        return None if await self._shelf.is_encrypted(entry.name) else entry
+
+    async def _newest_if_drill_is_due(self) -> BackupEntry | None:
         now = self._services.clock.now_ms()
-        await asyncio.to_thread(self._shelf.prepare, expects_backups=expects_backups)
-        target = self._shelf.folder / name_of(now)
-        left_out = await make_backup(self._services.store, self._services.home, target)
-        size = await asyncio.to_thread(size_of, target)
-        return BackupEntry(name=target.name, made_at=now, bytes=size, verified_at=now), left_out
+        due = drill_due_at(self._settings, await self._book.drill(), now)
+        if due is None or due > now:
+            return None
+        sound = [entry for entry in await self._entries() if not entry.problem]
+        return sound[-1] if sound else None
+
+    async def _try_newest(self, key: Key | None) -> None:
+        """``key``: of the backup that was just made. Without one an encrypted backup waits for the next."""
+        entry = await self._newest_if_drill_is_due() if key else await self._to_try()
+        if entry is None:
+            return
+        services, begun = self._services, self._services.clock.now_ms()
+        settings = DrillSettings(services.home, services.database, services.find_keys)
+        try:
+            with self._watching() as watch:
+                counts = await try_restore(self._shelf, entry, key, settings, watch)
+        except (EverturnError, OSError) as error:
+            drill = await self._note_failed(entry, error)
+        else:
+            took = services.clock.now_ms() - begun
+            _log.info("restored %s on trial in %.1f s: whole", entry.name, took / 1000)
+            drill = BackupDrill(at=begun, name=entry.name, took_ms=took, counts=counts)
+            await self._book.put_entry(msgspec.structs.replace(entry, verified_at=begun))
+        await self._book.put_drill(drill)
+
+    async def _note_failed(self, entry: BackupEntry, error: EverturnError | OSError) -> BackupDrill:
+        problem, hint = reason_of(error), getattr(error, "hint", "")
+        _log.error("the trial restore of %s failed: %s %s", entry.name, problem, hint)
+        is_damaged = isinstance(error, (StoreBroken, NotADatabase, Invalid))
+        if is_damaged:
+            await self._book.put_entry(msgspec.structs.replace(entry, problem=problem))
+        now = self._services.clock.now_ms()
+        return BackupDrill(at=now, name=entry.name, problem=problem, hint=hint, is_damaged=is_damaged)
 
     async def _rotate(self) -> None:
         for entry in choose_superfluous(await self._entries(), self._settings, self._services.zone):
             try:
-                await asyncio.to_thread(self._shelf.remove, entry.name)
+                await self._shelf.remove(entry.name)
             except (EverturnError, OSError) as error:
                 _log.warning("%s could not be removed: %s", entry.name, reason_of(error))
                 continue
             _log.info("removed the backup %s: newer ones are kept", entry.name)
-        there = set(await asyncio.to_thread(self._shelf.names))
+        there = set(await self._shelf.names())
         for name in (await self._book.entries()).keys() - there:
             await self._book.forget(name)
 
@@ -151,7 +263,7 @@ class BackupRunner:
         known = await self._book.entries()
         return [
             known.get(name) or BackupEntry(name=name, made_at=made_at(name) or 0)
-            for name in await asyncio.to_thread(self._shelf.names)
+            for name in await self._shelf.names()
         ]
 
     # --- the contract ---------------------------------------------------------------------------------
@@ -161,18 +273,37 @@ class BackupRunner:
         self._bell.ring()
 
     async def status(self) -> BackupStatus:
-        state, now = await self._book.state(), self._services.clock.now_ms()
+        """The list is empty, and the state says why, where the place of backups does not answer."""
+        state, now, drill = await self._book.state(), self._services.clock.now_ms(), await self._book.drill()
         if self._unrecorded and not state.problem:
             state = msgspec.structs.replace(state, problem=self._unrecorded)
-        holder = await self._services.store.delivery.leases.holder(LEASE)
+        try:
+            entries = await self._entries()
+        except (EverturnError, OSError) as error:
+            entries = []
+            if not state.problem:
+                hint = getattr(error, "hint", "")
+                state = msgspec.structs.replace(state, problem=reason_of(error), hint=hint)
+        progress = await self._progress()
         return BackupStatus(
-            folder=str(self._shelf.folder),
+            folder=self._shelf.place,
             is_scheduled=self._settings.is_scheduled,
-            is_running=holder is not None or await self._book.is_asked(),
+            is_running=progress is not None,
             next_at=due_at(self._settings, self._services.zone, state, now),
+            progress=progress,
+            is_encrypted=self._settings.is_encrypted,
+            drill=drill,
+            drill_days=self._settings.drill_days,
             state=state,
-            backups=await self._entries(),
+            backups=entries,
         )
+
+    async def _progress(self) -> BackupProgress | None:
+        if self._watch is not None:
+            return self._watch.progress
+        if await self._services.store.delivery.leases.holder(LEASE) is not None:
+            return await self._book.progress() or BackupProgress(phase=BackupPhase.COPYING)
+        return BackupProgress(phase=BackupPhase.WAITING) if await self._book.is_asked() else None
 
     async def find_problem(self) -> str:
         state, now = await self._book.state(), self._services.clock.now_ms()
@@ -181,4 +312,17 @@ class BackupRunner:
         due = due_at(self._settings, self._services.zone, state, now)
         if due and now - due > _OVERDUE_MS:
             return "The last backup is overdue. See whether a server is making it."
+        drill = await self._book.drill()
+        if self._settings.drill_days and drill is not None and drill.problem:
+            return f"The backup {drill.name} was not restored on trial: {drill.problem}"
         return ""
+
+    async def figures(self) -> Mapping[str, float]:
+        state, drill = await self._book.state(), await self._book.drill()
+        found = {"is_failing": float(bool(await self.find_problem()))}
+        if state.last_at is not None:
+            found["last_timestamp_seconds"] = state.last_at / 1000
+        if drill is not None:
+            found["drill_timestamp_seconds"] = drill.at / 1000
+            found["drill_is_failing"] = float(bool(drill.problem))
+        return found

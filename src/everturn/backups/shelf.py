@@ -1,55 +1,125 @@
-"""The folder that scheduled backups are put into."""
+"""Where scheduled backups are put: a folder."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
+import msgspec
+
+from everturn.backups.encryption import Key
+from everturn.backups.making import Filled, Making, in_thread, make_backup
 from everturn.backups.rotation import made_at
+from everturn.backups.sealed import LIST, FolderParts, read_list, unseal
 from everturn.backups.settings import BackupSettings
 from everturn.backups.unfinished import UnfinishedBackup, clear_all
+from everturn.backups.watch import Watch, size_of
 from everturn.domain.errors import Stopped
+from everturn.store import Store
 
 _log = logging.getLogger("everturn.backups")
 
 
-class BackupShelf:
+class Shelved(msgspec.Struct, frozen=True):
+    filled: Filled
+    bytes: int
+
+
+class Shelf(Protocol):
+    """Holds backups by name. Raises EverturnError and OSError."""
+
+    place: str
+
+    async def prepare(self, *, expects_backups: bool) -> None:
+        """Check the place, and clear what interrupted backups left there. ``expects_backups``: refuse a place
+        where none are."""
+        ...
+
+    async def put(self, store: Store, home: Path, name: str, making: Making) -> Shelved:
+        """Make a backup. It is complete, checked and durable when it can be found under its name."""
+        ...
+
+    async def names(self) -> Sequence[str]:
+        """The scheduled backups that are there, oldest first."""
+        ...
+
+    async def remove(self, name: str) -> None:
+        """From its first step on, what is left of the backup is known as a leftover."""
+        ...
+
+    async def size(self, name: str) -> int: ...
+    async def is_encrypted(self, name: str) -> bool: ...
+
+    async def fetch(self, name: str, target: Path, key: Key | None, watch: Watch) -> Path:
+        """The folder of a backup: as it lies there, or decrypted and unpacked as ``target``."""
+        ...
+
+
+class FolderShelf:
     def __init__(self, home: Path, settings: BackupSettings) -> None:
         self._named = settings.named_folder()
-        self.folder = self._named or home / "backups"
+        self._folder = self._named or home / "backups"
+        self.place = str(self._folder)
 
-    def prepare(self, *, expects_backups: bool) -> None:
-        """Check the folder, and clear what interrupted backups left there.
+    async def prepare(self, *, expects_backups: bool) -> None:
+        """A folder with a name of its own is never made: it is where a disk is mounted, and without that disk
+        the backups would fill the one that they are meant to survive. An empty folder is refused for the same
+        reason."""
+        await asyncio.to_thread(self._prepare, expects_backups=expects_backups)
 
-        A folder with a name of its own is never made: it is where a disk is mounted, and without that disk
-        the backups would fill the one that they are meant to survive. ``expects_backups``: refuse an empty
-        folder for the same reason. Raises Stopped, OSError.
-        """
+    def _prepare(self, *, expects_backups: bool) -> None:
         if self._named is None:
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-        elif not self.folder.is_dir():
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+        elif not self._folder.is_dir():
             raise Stopped(
-                f"The folder of backups {self.folder} is not there.",
+                f"The folder of backups {self._folder} is not there.",
                 hint="Mount it or make it, or set another folder in [backup].",
             )
-        elif expects_backups and not any(self.folder.iterdir()):
+        elif expects_backups and not any(self._folder.iterdir()):
             raise Stopped(
-                f"The folder of backups {self.folder} is empty, although backups were put there.",
+                f"The folder of backups {self._folder} is empty, although backups were put there.",
                 hint="See whether its disk is mounted. If it is meant to be empty, put any file there.",
             )
-        cleared, left = clear_all(self.folder)
+        cleared, left = clear_all(self._folder)
         for leftover in cleared:
             _log.info("cleared %s: an unfinished backup", leftover)
         for leftover, error in left:
             _log.warning("left %s as it is: %s", leftover, error.strerror or error)
 
-    def names(self) -> list[str]:
-        """The scheduled backups that are there, oldest first; none if the folder is gone. Raises OSError."""
-        if not self.folder.is_dir():
-            return []
-        return sorted(path.name for path in self.folder.iterdir() if made_at(path.name) is not None)
+    async def put(self, store: Store, home: Path, name: str, making: Making) -> Shelved:
+        filled = await make_backup(store, home, self._folder / name, making)
+        return Shelved(filled, await self.size(name))
 
-    def remove(self, name: str) -> None:
-        """Remove a backup. From its first step on, what is left of it is known as a leftover."""
-        with UnfinishedBackup(self.folder / name) as leaving:
-            (self.folder / name).rename(leaving.inside)
+    async def names(self) -> Sequence[str]:
+        return await asyncio.to_thread(self._names)
+
+    def _names(self) -> list[str]:
+        """None if the folder is gone."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(path.name for path in self._folder.iterdir() if made_at(path.name) is not None)
+
+    async def remove(self, name: str) -> None:
+        await asyncio.to_thread(self._remove, name)
+
+    def _remove(self, name: str) -> None:
+        with UnfinishedBackup(self._folder / name) as leaving:
+            (self._folder / name).rename(leaving.inside)
+
+    async def size(self, name: str) -> int:
+        return await asyncio.to_thread(size_of, self._folder / name)
+
+    async def is_encrypted(self, name: str) -> bool:
+        folder = self._folder / name
+        return (folder / LIST).is_file() and read_list(FolderParts(folder)).is_encrypted
+
+    async def fetch(self, name: str, target: Path, key: Key | None, watch: Watch) -> Path:
+        folder = self._folder / name
+        if not (folder / LIST).is_file():
+            return folder
+        parts = FolderParts(folder)
+        await in_thread(watch, unseal, parts, read_list(parts), key, target, watch)
+        return target

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -40,6 +41,7 @@ class UnfinishedBackup:
         self._folder = target.with_name(target.name + SUFFIX)
         self._note = -1
         self.inside = self._folder / "backup"
+        self.sealed = self._folder / "sealed"  # the same as an archive
 
     def __enter__(self) -> Self:
         clear(self._folder)
@@ -57,11 +59,11 @@ class UnfinishedBackup:
             raise
         return self
 
-    def finish(self) -> None:
+    def finish(self, *, sealed: bool = False) -> None:
         """Give the complete, synced backup its name. Raises Invalid if the name was taken meanwhile."""
         if self._target.exists():
             raise Invalid(f"{self._target} exists already.", hint="Name a folder that does not exist.")
-        self.inside.rename(self._target)
+        (self.sealed if sealed else self.inside).rename(self._target)
         Disk().sync_folder(self._target.parent)
 
     def __exit__(
@@ -83,16 +85,17 @@ class Restoration:
 
     Left without ``finish``, the note stays and the next restoration clears the folder; if there is nothing
     but the note, it is removed. Raises Invalid if the folder is neither empty nor a leftover, or if another
-    process is restoring into it.
+    process is restoring into it. ``source``: a folder, or an address.
     """
 
-    def __init__(self, home: Path, source: Path, database: str) -> None:
+    def __init__(self, home: Path, source: Path | str, database: str) -> None:
         self._home = home
         self._path = home / NOTE
-        self._source = source.resolve()
+        self._source = source.resolve() if isinstance(source, Path) else source
         self._database = home / database
         self._is_new = not home.exists()
         self._note = -1
+        self.unpacked = home / ".unpacked"  # where a backup that is an archive is unpacked
         self.has_database = (
             False  # it has an address of its own, and a restoration that was cut off filled it
         )
@@ -117,7 +120,7 @@ class Restoration:
         return self
 
     def _refuse_foreign_folder(self) -> None:
-        if self._source.is_relative_to(self._home.resolve()):
+        if isinstance(self._source, Path) and self._source.is_relative_to(self._home.resolve()):
             raise Invalid(f"{self._source} lies in {self._home}.", hint="Move the backup elsewhere.")
         if not _is_leftover(self._home) or self._database.exists():
             raise Invalid(
@@ -130,8 +133,13 @@ class Restoration:
         self.has_database = True
         self._write(self._database_line())
 
+    def clear_unpacked(self) -> None:
+        if self.unpacked.exists():
+            remove(self.unpacked)
+
     def finish(self) -> None:
         """Remove the note: everything is restored durably."""
+        self.clear_unpacked()
         self._path.unlink()
         Disk().sync_folder(self._home)
 
@@ -146,6 +154,9 @@ class Restoration:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:
+            with suppress(OSError):
+                self.clear_unpacked()  # what cannot be removed is cleared by the next restoration
         if not self.has_database and [path.name for path in self._home.iterdir()] == [NOTE]:
             self._path.unlink()
             if self._is_new:

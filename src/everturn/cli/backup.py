@@ -1,44 +1,53 @@
-"""everturn backup, everturn restore"""
+"""everturn backup"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
 from typing import Self
 
 import click
+import msgspec
 from rich.markup import escape
 
-from everturn.backups import unfinished
-from everturn.backups.making import make_backup, reason_of, refuse_place, size_of
-from everturn.cli import in_force
-from everturn.cli.common import console, home_option, open_config_store, printable, run, with_store
-from everturn.config import FILE, Config, home_of, read_config
-from everturn.domain.errors import EverturnError, Invalid, Refused, Stopped
-from everturn.store import (
-    Store,
-    check_backup,
-    copy_tree,
-    is_postgres,
-    read_contents,
-    restore_database,
-)
-from everturn.store.files.copy_tree import DEPTH_MAX
-from everturn.store.files.disk import Disk, sync_tree
-from everturn.store.files.machine import FILE as MACHINE
+from everturn.backups import BackupRunner, BackupServices, BackupSettings, unfinished
+from everturn.backups.encryption import make_lock
+from everturn.backups.making import Filled, Making, make_backup, reason_of, refuse_place
+from everturn.backups.watch import Watch, size_of
+from everturn.cli.common import console, home_option, open_config_secrets, printable, with_store
+from everturn.config import FILE, Config
+from everturn.domain.clock import SystemClock
+from everturn.domain.errors import EverturnError, Refused, Stopped
+from everturn.domain.ids import Ids
+from everturn.domain.secrets import Secrets
+from everturn.domain.timezones import find_zone
+from everturn.store import Store, find_storage_keys
 
-DATABASE = "everturn.db"  # where no address says otherwise
-_LISTED_MAX = 20
+LISTED_MAX = 20
 
 
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path, file_okay=False), required=False)
+@click.option("--now", "is_scheduled", is_flag=True, help="Make it as the server would: see [backup].")
+@click.option("--recipient", "recipients", multiple=True, help="Encrypt it for this public key of age.")
+@click.option(
+    "--passphrase-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Encrypt it with the first line of this file.",
+)
+@click.option("--plain", "is_plain", is_flag=True, help="Do not encrypt it, whatever [backup] says.")
 @home_option
-def backup(target: Path | None, home: Path | None) -> None:
+def backup(
+    target: Path | None,
+    is_scheduled: bool,
+    recipients: tuple[str, ...],
+    passphrase_file: Path | None,
+    is_plain: bool,
+    home: Path | None,
+) -> None:
     """Back up your data; the server can keep running. The copy is opened and checked.
 
     Included: sessions, attachments, memory, the sessions' workspaces (links are copied as links),
@@ -49,11 +58,45 @@ def backup(target: Path | None, home: Path | None) -> None:
     TARGET is a folder that does not exist yet; default: backups/<time> in the data folder. Only you can read
     it (0700). Until it is complete it is called TARGET.unfinished, which cannot be restored; the next backup
     removes what an interrupted one left.
+
+    It is encrypted as [backup] says, or with --recipient or --passphrase-file. With --now it goes where
+    [backup] says, old ones are removed, and the newest is restored on trial if that is due.
     """
-    made, left_out = with_store(home, lambda store, config: _backup(store, config, target))
+    asked = _Asked(target, recipients, passphrase_file, is_plain)
+    if is_scheduled:
+        if asked != _Asked():
+            raise click.UsageError("--now takes everything from [backup] in config.toml.")
+        with_store(home, _backup_now)
+        return
+    made, filled, is_encrypted = with_store(home, lambda store, config: _backup(store, config, asked))
+    _say_made(made, is_encrypted=is_encrypted)
+    say_left_out(filled.left_out)
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What the command line says of a backup by hand."""
+
+    target: Path | None = None
+    recipients: tuple[str, ...] = ()
+    passphrase_file: Path | None = None
+    is_plain: bool = False
+
+    def encryption(self, configured: BackupSettings) -> BackupSettings:
+        """Raises Invalid, UsageError."""
+        named = BackupSettings(
+            recipients=self.recipients,
+            passphrase_file=str(self.passphrase_file.resolve()) if self.passphrase_file else None,
+        )
+        if self.is_plain and named.is_encrypted:
+            raise click.UsageError("--plain and a key contradict each other.")
+        return named if named.is_encrypted or self.is_plain else configured
+
+
+def _say_made(made: Path, *, is_encrypted: bool) -> None:
     out = console()
+    how = "encrypted, read back and verified" if is_encrypted else "verified"
     out.print(
-        f"Backed up to [bold]{escape(str(made))}[/bold] ({size_of(made) / 1e6:.1f} MB), verified.",
+        f"Backed up to [bold]{escape(str(made))}[/bold] ({size_of(made) / 1e6:.1f} MB), {how}.",
         soft_wrap=True,
     )
     out.print(
@@ -64,13 +107,52 @@ def backup(target: Path | None, home: Path | None) -> None:
         out.print(
             f"{FILE} is copied as it is, with a password or database_url if it has one.", soft_wrap=True
         )
-    _say_left_out(left_out)
 
 
-async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Path, list[str]]:
-    folder = target or config.home / "backups" / time.strftime("%Y-%m-%d-%H%M%S")
+async def _backup_now(store: Store, config: Config) -> None:
+    """Do what a server does when a backup is due. Raises Stopped if it was not made."""
+    worker = Ids(SystemClock()).make("wrk")
+    async with open_config_secrets(store, config) as secrets:
+        await store.workers.register(worker)
+        try:
+            runner = BackupRunner(_services_of(store, config, worker, secrets), config.backup)
+            await runner.ask()
+            with console().status("Making the backup"):
+                await runner.look()
+            status = await runner.status()
+        finally:
+            await store.workers.unregister(worker)
+    if status.is_running:
+        click.echo("A server is making a backup; one more is made after it.")
+        return
+    if problem := await runner.find_problem():
+        raise Stopped(problem, hint=status.state.hint or (status.drill.hint if status.drill else ""))
+    newest = status.backups[-1]
+    out = console()
+    out.print(f"Backed up to [bold]{escape(f'{status.folder}: {newest.name}')}[/bold]", soft_wrap=True)
+    out.print(f"({newest.bytes / 1e6:.1f} MB), verified. {len(status.backups)} backup(s) are kept.")
+    if status.drill is not None:
+        out.print(f"Last restored on trial: {status.drill.name}, whole.")
+    say_left_out(list(status.state.left_out))
+
+
+def _services_of(store: Store, config: Config, worker: str, secrets: Secrets) -> BackupServices:
+    return BackupServices(
+        store,
+        SystemClock(),
+        config.home,
+        worker,
+        find_zone(config.budget.timezone),
+        config.database_direct_url or config.database_url or "",
+        lambda: find_storage_keys(secrets, os.environ),
+    )
+
+
+async def _backup(store: Store, config: Config, asked: _Asked) -> tuple[Path, Filled, bool]:
+    folder = asked.target or config.home / "backups" / time.strftime("%Y-%m-%d-%H%M%S")
     refuse_place(config.home, folder)
-    if target is None:
+    lock = await asyncio.to_thread(make_lock, asked.encryption(config.backup))
+    if asked.target is None:
         folder.parent.mkdir(mode=0o700, exist_ok=True)
         cleared, left = unfinished.clear_all(folder.parent)
         for leftover in cleared:
@@ -79,7 +161,8 @@ async def _backup(store: Store, config: Config, target: Path | None) -> tuple[Pa
             click.echo(f"Left {leftover} as it is: {error.strerror or error}.", err=True)
     try:
         with console().status("Copying"), _Signals() as signals:
-            return folder, await make_backup(store, config.home, folder, signals.check)
+            making = Making(Watch(signals.check), lock)
+            return folder, await make_backup(store, config.home, folder, making), lock is not None
     except Refused:
         raise  # the place was taken, which its own words say
     except (EverturnError, OSError) as error:
@@ -123,145 +206,11 @@ class _Signals:
             raise _Signalled("it was ended by a signal.", hint="Make it again when there is time.")
 
 
-def _say_left_out(left_out: list[str]) -> None:
+def say_left_out(left_out: list[str]) -> None:
     if not left_out:
         return
     click.echo(f"{len(left_out)} left out:", err=True)
-    for line in left_out[:_LISTED_MAX]:
+    for line in left_out[:LISTED_MAX]:
         click.echo(f"  {printable(line)}", err=True)  # names that an agent gave its files
-    if len(left_out) > _LISTED_MAX:
-        click.echo(f"  and {len(left_out) - _LISTED_MAX:,} more", err=True)
-
-
-@click.command()
-@click.argument("source", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.option("--yes", "is_accepted", is_flag=True, help="Do not ask about what comes into force.")
-@home_option
-def restore(source: Path, is_accepted: bool, home: Path | None) -> None:
-    """Restore a backup into an empty data folder (and an empty PostgreSQL database), and check it.
-
-    A backup can hold more than data: API tokens, a password, calls that are always allowed, MCP servers and
-    other settings. All of that is shown, and you are asked before anything is restored.
-
-    A backup contains no keys: set them again in the environment, or store them in the settings. Secrets that
-    were encrypted in PostgreSQL need the secret key that they had. Only you can read the data folder (0700).
-    """
-    target = home_of(os.environ) if home is None else home
-    if unfinished.is_unfinished(source):
-        raise Invalid(
-            f"{source} is a backup that was not finished; nothing was restored.",
-            hint="Name another one. 'everturn backup' makes a new one.",
-        )
-    with unfinished.Restoration(target, source, DATABASE) as restoration:
-        # Read after the folder was cleared: an interrupted restore may have left the backup's settings in it.
-        config = read_config(target)
-        if not restoration.has_database:
-            _refuse_links(source, config)
-            check_backup(config.database_url, source)
-            in_force.ask_about(source, read_contents(source, _database_name(config)), is_accepted=is_accepted)
-        left_out = run(_restore(source, config, restoration))
-        restoration.finish()
-    found = run(_findings(config))
-    console().print(f"Restored into [bold]{escape(str(target))}[/bold]; {found} finding(s).", soft_wrap=True)
-    if is_postgres(config.database_url or ""):
-        console().print("Stored secrets are encrypted: start the servers with the secret key that they had.")
-    else:
-        console().print("A backup holds no API keys. Set them again.")
-    _say_address(config)
-    _say_left_out(left_out)
-
-
-def _say_address(config: Config) -> None:
-    """Warn if the restored settings name the original database and not this one."""
-    try:
-        named = read_config(config.home, {}).database_url
-    except Invalid:
-        return  # the next command reports what is wrong with them
-    if named is not None and named != config.database_url:
-        click.echo(
-            f"{config.home / FILE} names another database (database_url) than the one that was restored: "
-            "correct it before you start the server.",
-            err=True,
-        )
-
-
-def _refuse_links(source: Path, config: Config) -> None:
-    for name in (DATABASE, _database_name(config), "postgresql"):
-        if (source / name).is_symlink():
-            raise Invalid(
-                f"{source / name} is a link, which no backup holds. Nothing was restored.",
-                hint="Name the folder that 'everturn backup' made.",
-            )
-
-
-async def _restore(source: Path, config: Config, restoration: unfinished.Restoration) -> list[str]:
-    # The database first: if backup and address do not match, nothing has been changed yet.
-    if not restoration.has_database:
-        await restore_database(config.database_url, source)
-        if config.database_url:
-            restoration.mark_database_filled()
-    if not config.database_url and not (source / DATABASE).is_file():
-        raise Invalid(
-            f"{source.name} is a backup of a database with an address of its own. Nothing was restored.",
-            hint="Say where it is to be with EVERTURN_DATABASE_URL.",
-        )
-    try:
-        return await asyncio.to_thread(_put_back, source, config)
-    except OSError as error:
-        raise Stopped(
-            f"The backup was not restored whole: {reason_of(error)}",
-            hint=f"Free space, then restore it again: that clears what is in {config.home}.",
-        ) from error
-
-
-async def _findings(config: Config) -> int:
-    async with open_config_store(config) as store:
-        return len(await store.upkeep.check())
-
-
-# From which depth links are restored: commands may have made them in a workspace. A link in place of a
-# workspace would lead the sandbox elsewhere; notes and attachments have none.
-_LINKS_BELOW = {"workspaces": 1, **dict.fromkeys(("blobs", "files", "memory"), DEPTH_MAX + 1)}
-
-
-def _put_part_back(part: Path, target: Path) -> list[str]:
-    """Copy one part of a backup; return what was left out.
-
-    A backup can come from anywhere, so everything that 'everturn backup' does not make is left out: keys,
-    links, other folders.
-    """
-    if part.name in (FILE, MACHINE) and part.is_file() and not part.is_symlink():
-        shutil.copy2(part, target)
-        return []
-    if part.name in _LINKS_BELOW and part.is_dir() and not part.is_symlink():
-        left_out = copy_tree(part, target, links_below=_LINKS_BELOW[part.name])
-        return [f"{part.name}/{line}" for line in left_out]
-    return [f"{part.name}: not part of a backup"]
-
-
-def _database_name(config: Config) -> str:
-    # A database with an address is not in the data folder.
-    return Path(config.database_url or DATABASE).name
-
-
-def _put_back(source: Path, config: Config) -> list[str]:
-    """Copy the backup into the data folder, durably, the database last.
-
-    An interrupted restoration leaves a folder without a database, which is never taken for a complete one.
-    """
-    home = config.home
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    home.chmod(0o700)  # it may have been there before
-    left_out = []
-    for part in sorted(source.iterdir()):
-        if part.name not in (DATABASE, _database_name(config), "postgresql"):
-            left_out += _put_part_back(part, home / part.name)
-    sync_tree(Disk(), home)
-    if not config.database_url:
-        coming = home / f".{DATABASE}.incoming"
-        shutil.copy2(source / DATABASE, coming)
-        with coming.open("rb") as file:
-            Disk().sync_file(file.fileno())
-        coming.rename(home / DATABASE)
-        Disk().sync_folder(home)
-    return left_out
+    if len(left_out) > LISTED_MAX:
+        click.echo(f"  and {len(left_out) - LISTED_MAX:,} more", err=True)

@@ -31,7 +31,7 @@ COMMANDS = {
     "export": ("export", "Export a session."),
     "import": ("session_import", "Import sessions."),
     "backup": ("backup", "Back up your data; the server can keep running."),
-    "restore": ("backup", "Restore a backup into an empty data folder."),
+    "restore": ("restore", "Restore a backup into an empty data folder."),
     "move": ("move", "Move everything between a data folder and PostgreSQL."),
     "doctor": ("doctor", "Check the database and the search index."),
     "lab": ("lab", "Break things on purpose and check that nothing is lost."),

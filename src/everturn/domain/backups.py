@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
@@ -17,6 +18,8 @@ class BackupEntry(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     verified_at: int | None = None
     problem: str = ""
+    is_encrypted: bool = False
+    counts: Mapping[str, int] = {}  # rows of its sessions, turns and messages; empty if not known
 
 
 class BackupState(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +33,48 @@ class BackupState(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
+class BackupPhase(StrEnum):
+    WAITING = "waiting"  # asked for; a server begins soon
+    COPYING = "copying"
+    WRITING = "writing"  # as an archive, encrypted or to object storage
+    CHECKING = "checking"  # what was written is read back
+    RESTORING = "restoring"  # on trial
+
+
+class BackupProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """``done`` and ``total`` are bytes of this phase; 0 where they are not known."""
+
+    phase: BackupPhase
+    done: int = 0
+    total: int = 0
+
+
+class BackupDrill(msgspec.Struct, frozen=True, kw_only=True):
+    """The last trial restore. ``problem``: why it failed, or was not made; empty if the backup was restored
+    and found whole. ``counts``: rows of its sessions, turns and messages. ``is_damaged``: the backup is to
+    blame."""
+
+    at: int
+    name: str
+    took_ms: int = 0
+    counts: Mapping[str, int] = {}
+    problem: str = ""
+    hint: str = ""
+    is_damaged: bool = False
+
+
 class BackupStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How backups are doing. ``next_at`` is None if none is scheduled."""
+    """How backups are doing. ``next_at`` is None if none is scheduled, ``progress`` if none is being made.
+    ``folder`` is the address of object storage if they go there. ``drill_days`` 0: no trial restores."""
 
     folder: str
     is_scheduled: bool
     is_running: bool
     next_at: int | None
+    progress: BackupProgress | None = None
+    is_encrypted: bool = False
+    drill: BackupDrill | None = None
+    drill_days: int = 0
     state: BackupState
     backups: Sequence[BackupEntry]
 
@@ -51,5 +89,10 @@ class Backups(Protocol):
         ...
 
     async def find_problem(self) -> str:
-        """Why the last backup was not made, or is overdue; empty if nothing is wrong."""
+        """Why the last backup was not made, is overdue, or could not be restored on trial; empty if nothing
+        is wrong."""
+        ...
+
+    async def figures(self) -> Mapping[str, float]:
+        """For ``/metrics``."""
         ...

@@ -12,9 +12,17 @@ from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
     from everturn.store.blobs.address import StorageKeys, parse_address
-    from everturn.store.files.backup_contents import BackupContents, BackupRecord, read_contents
+    from everturn.store.blobs.object_storage import ObjectStorage
+    from everturn.store.files.backup_contents import BackupContents, BackupRecord, count_rows, read_contents
     from everturn.store.files.copy_tree import copy_tree
-    from everturn.store.open import check_backup, has_store, is_postgres, open_store, restore_database
+    from everturn.store.open import (
+        check_backup,
+        has_store,
+        is_postgres,
+        open_store,
+        restore_database,
+        trial_database,
+    )
     from everturn.store.secrets.file import SecretsFile
     from everturn.store.secrets.key_ring import KeyRing, read_key_ring
     from everturn.store.secrets.secrets import open_secrets
@@ -27,6 +35,7 @@ __all__ = [
     "BackupContents",
     "BackupRecord",
     "KeyRing",
+    "ObjectStorage",
     "SecretsFile",
     "SecretsTable",
     "StorageKeys",
@@ -34,6 +43,7 @@ __all__ = [
     "StoreSettings",
     "check_backup",
     "copy_tree",
+    "count_rows",
     "find_storage_keys",
     "has_store",
     "is_postgres",
@@ -43,6 +53,7 @@ __all__ = [
     "read_contents",
     "read_key_ring",
     "restore_database",
+    "trial_database",
 ]
 
 __getattr__ = lazy_names(__name__)

@@ -18,14 +18,13 @@ from everturn.domain.ids import Ids
 from everturn.domain.machine import Machine
 from everturn.domain.probe import Probe
 from everturn.store.context import StoreContext
+from everturn.store.files.backup_contents import is_sqlite
 from everturn.store.files.disk import Disk, explain_error, make_folder, report_errors
 from everturn.store.journal.hub import Hub
 from everturn.store.settings import StoreSettings
 from everturn.store.sqlite import SqliteDatabase
 from everturn.store.store import Store
 from everturn.store.turns.workers import Workers
-
-_SQLITE = b"SQLite format 3\0"  # how such a file begins
 
 
 @asynccontextmanager
@@ -105,6 +104,16 @@ async def restore_database(url: str | Path | None, source: Path) -> None:
         await asyncio.to_thread(_restore_sqlite, source, _file_of(str(url), source))
 
 
+@asynccontextmanager
+async def trial_database(address: str) -> AsyncIterator[str]:
+    """The address of an empty PostgreSQL database beside this one, which is dropped at the end.
+
+    Raises Stopped if the role may not make one, StoreAway.
+    """
+    async with _postgres().trial_database(address) as trial:
+        yield trial
+
+
 def check_backup(url: str | Path | None, source: Path) -> None:
     """Raises StoreRefused for what is no backup, or one of another kind of database than the address."""
     has_copy = (source / "postgresql" / "manifest.json").is_file()
@@ -132,14 +141,7 @@ def _file_of(address: str, folder: Path) -> Path:
 
 
 def _has_sqlite(folder: Path) -> bool:
-    return any(map(_is_sqlite, folder.iterdir()))
-
-
-def _is_sqlite(path: Path) -> bool:
-    if not path.is_file() or not os.access(path, os.R_OK):
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
+    return any(map(is_sqlite, folder.iterdir()))
 
 
 def _restore_sqlite(source: Path, target: Path) -> None:

@@ -28,6 +28,7 @@ from everturn.web.access.audit import Audit
 from everturn.web.access.passwords import Passwords
 from everturn.web.access.token import Access
 from everturn.web.api.account import AccountApi
+from everturn.web.api.backups import BackupsApi
 from everturn.web.api.budgets import BudgetsApi
 from everturn.web.api.delegates import DelegatesApi
 from everturn.web.api.documents import DocumentsApi
@@ -195,6 +196,8 @@ class _Parts:
             yield from PushApi(services.notifications, self._audit).endpoints()
         if services.gateway is not None:
             yield from GatewayApi(services.gateway, store.delivery, self._audit).endpoints()
+        if services.backups is not None:
+            yield from BackupsApi(services.backups, self._audit).endpoints()
         yield from NeedsApi(store, clock).endpoints()
         if services.jobs is not None:
             yield from JobsApi(services.jobs, store.jobs, self._audit).endpoints()

@@ -14,7 +14,8 @@ from everturn.store import Store, StoreSettings, open_store
 from everturn.store.blobs import object_packs
 from everturn.store.blobs.address import StorageAddress, parse_address
 from everturn.store.blobs.blobs import StoredBlobs
-from everturn.store.blobs.object_packs import MARKER, OBJECT_BYTES
+from everturn.store.blobs.object_packs import OBJECT_BYTES
+from everturn.store.blobs.object_storage import MARKER
 from everturn.testing import FakeClock
 from everturn.testing.blob_conformance import (
     LARGE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import re
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.turns import ENDED
 from everturn.store.sql import all_schemas
 
+_COUNTED = ("sessions", "turns", "messages")
+_SQLITE = b"SQLite format 3\0"  # how such a file begins
 _ENDED = frozenset(state.value for state in ENDED)
 
 
@@ -55,6 +58,42 @@ def read_contents(source: Path, database: str) -> BackupContents:
             f"{source} cannot be read as a backup of Everturn: {error}. Nothing was restored.",
             hint="Name the folder that 'everturn backup' made.",
         ) from error
+
+
+def count_rows(source: Path, database: str = "") -> dict[str, int]:
+    """The rows of a backup's sessions, turns and messages. ``database``: the name of SQLite's file; left out,
+    the only one with this suffix. Raises NotADatabase."""
+    try:
+        if (source / "postgresql" / "manifest.json").is_file():
+            content = (source / "postgresql" / "manifest.json").read_bytes()
+            tables = msgspec.json.decode(content, type=_CountedManifest).tables
+            return {table.name: table.rows for table in tables if table.name in _COUNTED}
+        file = source / database if database else next(path for path in source.iterdir() if is_sqlite(path))
+        connection = _open_copy(file)
+        try:
+            return {name: _count(connection, name) for name in _COUNTED}
+        finally:
+            connection.close()
+    except (OSError, apsw.Error, msgspec.MsgspecError, StopIteration) as error:
+        raise NotADatabase(f"{source} cannot be read as a backup of Everturn: {error}.") from error
+
+
+def _count(connection: apsw.Connection, table: str) -> int:
+    found = connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]  # noqa: S608 - our names
+    return int(found or 0)
+
+
+def _open_copy(file: Path) -> apsw.Connection:
+    """A backup has no writer, and no file is made beside it."""
+    address = f"{file.resolve().as_uri()}?immutable=1"
+    return apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
+def is_sqlite(path: Path) -> bool:
+    if not path.is_file() or not os.access(path, os.R_OK):
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
 
 
 # Backups of earlier versions do not have the last of them.
@@ -104,10 +143,7 @@ def _object(value: str) -> JsonObject:
 
 
 def _of_sqlite(file: Path) -> BackupContents:
-    address = (
-        f"{file.resolve().as_uri()}?immutable=1"  # a backup has no writer, and no file is made beside it
-    )
-    connection = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    connection = _open_copy(file)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         _refuse_foreign_code(connection, file)
@@ -140,6 +176,15 @@ def _flat(text: str) -> str:
 class _TableCopy(msgspec.Struct, frozen=True):
     name: str
     columns: list[str]
+
+
+class _CountedTable(msgspec.Struct, frozen=True):
+    name: str
+    rows: int
+
+
+class _CountedManifest(msgspec.Struct, frozen=True):
+    tables: list[_CountedTable]
 
 
 class _Manifest(msgspec.Struct, frozen=True):

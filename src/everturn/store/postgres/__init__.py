@@ -12,10 +12,11 @@ from everturn.store.context import StoreContext
 from everturn.store.files.machine import read_machine
 from everturn.store.postgres.copy import copy_in as restore_postgres
 from everturn.store.postgres.database import PostgresDatabase
+from everturn.store.postgres.trial_database import trial_database
 from everturn.store.postgres.workers import PostgresWorkers
 from everturn.store.store import Store
 
-__all__ = ["PostgresDatabase", "open_postgres", "restore_postgres"]
+__all__ = ["PostgresDatabase", "open_postgres", "restore_postgres", "trial_database"]
 
 
 @asynccontextmanager

@@ -55,7 +55,7 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     streams_open: int
     commit_ms_p50: float | None  # null: this store keeps no such figure, or has not written yet
     commit_ms_p99: float | None
-    backup_problem: str = ""  # why the last backup was not made, or is overdue
+    backup_problem: str = ""  # why the last backup was not made, is overdue, or was not restored on trial
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class ServerApi:
         if self._parts.notifications is not None:
             gauges["notifications"] = self._parts.notifications.status()
         if self._parts.backups is not None:
-            gauges["backups"] = {"is_failing": bool(await self._backup_problem())}
+            gauges["backups"] = dict(await self._parts.backups.figures())
         return Raw(self._parts.metrics.text(gauges).encode(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def openapi(self, call: ApiCall[Nothing, Nothing]) -> Raw:

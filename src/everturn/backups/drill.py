@@ -1,0 +1,116 @@
+"""Restores a backup on trial: into a temporary folder, opened and checked like after a real restore."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from everturn.backups.encryption import Key
+from everturn.backups.making import in_thread
+from everturn.backups.restoring import database_name, put_back
+from everturn.backups.shelf import Shelf
+from everturn.backups.unfinished import UnfinishedBackup
+from everturn.backups.watch import Watch
+from everturn.domain.backups import BackupEntry, BackupPhase
+from everturn.domain.errors import DiskFull, StoreBroken
+from everturn.store import (
+    StorageKeys,
+    Store,
+    count_rows,
+    is_postgres,
+    open_store,
+    restore_database,
+    trial_database,
+)
+
+_SPARE_BYTES: Final = 200 << 20  # that the server itself may need meanwhile
+_SHOWN_MAX: Final = 3
+
+
+class DrillSettings(msgspec.Struct, frozen=True):
+    """``address``: of the database; empty if it lies in the data folder. On PostgreSQL a second one is made
+    beside it."""
+
+    home: Path
+    address: str
+    find_keys: Callable[[], StorageKeys]
+
+
+async def try_restore(
+    shelf: Shelf, entry: BackupEntry, key: Key | None, settings: DrillSettings, watch: Watch
+) -> Mapping[str, int]:
+    """Restore a backup and check it; return its counts.
+
+    Raises StoreBroken, NotADatabase or Invalid if the backup is to blame, another error if the trial could
+    not be made. Nothing of the trial stays; what a killed one leaves is removed by the next.
+    """
+    size = await shelf.size(entry.name)
+    watch.begin(BackupPhase.RESTORING, size)
+    rooms = settings.home / "backups"
+    await asyncio.to_thread(rooms.mkdir, mode=0o700, exist_ok=True)
+    with UnfinishedBackup(rooms / "trial-restore") as room:
+        _require_room(rooms, 2 * size + _SPARE_BYTES)
+        source = await shelf.fetch(entry.name, room.inside, key, watch)
+        home = room.inside.with_name("home")
+        counts = await asyncio.to_thread(count_rows, source)
+        if entry.counts and counts != entry.counts:
+            raise StoreBroken(f"The backup holds {_words(counts)} in place of {_words(entry.counts)}.")
+        async with _database(settings.address, source, home) as address:
+            await in_thread(watch, put_back, source, home, address)
+            await _check(home, address, counts, settings)
+    return counts
+
+
+@asynccontextmanager
+async def _database(address: str, source: Path, home: Path) -> AsyncIterator[str | None]:
+    if is_postgres(address):
+        async with trial_database(address) as trial:
+            await restore_database(trial, source)
+            yield trial
+    elif address:
+        file = str(home / database_name(address))
+        await restore_database(file, source)
+        yield file
+    else:
+        yield None
+
+
+async def _check(home: Path, address: str | None, counts: Mapping[str, int], settings: DrillSettings) -> None:
+    async with open_store(address, data_dir=home) as store:
+        store.blobs.use_keys(settings.find_keys)
+        await _compare(store, counts)
+        found = [finding for finding in await store.upkeep.check() if not finding.is_repairable]
+    if found:
+        shown = "; ".join(f"{finding.what}: {finding.detail}" for finding in found[:_SHOWN_MAX])
+        more = f", and {len(found) - _SHOWN_MAX} more" if len(found) > _SHOWN_MAX else ""
+        raise StoreBroken(
+            f"Restored on trial, it has {len(found)} finding(s): {shown}{more}.",
+            hint="Run 'everturn doctor': it says whether the data folder has the same.",
+        )
+
+
+async def _compare(store: Store, counts: Mapping[str, int]) -> None:
+    stats = await store.upkeep.stats()
+    found = {name: int(stats[name]) for name in counts}
+    if found != counts:
+        raise StoreBroken(f"Restored on trial, it has {_words(found)} in place of {_words(counts)}.")
+
+
+def _words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def _require_room(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DiskFull(
+            f"There is no room for a trial restore: it needs {needed / 1e6:,.0f} MB, and "
+            f"{free / 1e6:,.0f} MB are free in {folder}.",
+            hint="Free space, or set drill_days = 0 in [backup].",
+        )

@@ -1,0 +1,64 @@
+"""Puts what a backup holds into a data folder. The backup can come from anywhere."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from everturn.backups.making import SETTINGS
+from everturn.store import copy_tree
+from everturn.store.files.copy_tree import DEPTH_MAX
+from everturn.store.files.disk import Disk, sync_tree
+from everturn.store.files.machine import FILE as MACHINE
+
+DATABASE: Final = "everturn.db"  # where no address says otherwise
+
+
+def database_name(address: str | None) -> str:
+    # A database with an address is not in the data folder.
+    return Path(address or DATABASE).name
+
+
+# From which depth links are restored: commands may have made them in a workspace. A link in place of a
+# workspace would lead the sandbox elsewhere; notes and attachments have none.
+_LINKS_BELOW = {"workspaces": 1, **dict.fromkeys(("blobs", "files", "memory"), DEPTH_MAX + 1)}
+
+
+def _put_part_back(part: Path, target: Path) -> list[str]:
+    """Copy one part of a backup; return what was left out.
+
+    A backup can come from anywhere, so everything that 'everturn backup' does not make is left out: keys,
+    links, other folders.
+    """
+    if part.name in (SETTINGS, MACHINE) and part.is_file() and not part.is_symlink():
+        shutil.copy2(part, target)
+        return []
+    if part.name in _LINKS_BELOW and part.is_dir() and not part.is_symlink():
+        left_out = copy_tree(part, target, links_below=_LINKS_BELOW[part.name])
+        return [f"{part.name}/{line}" for line in left_out]
+    return [f"{part.name}: not part of a backup"]
+
+
+def put_back(source: Path, home: Path, address: str | None) -> list[str]:
+    """Copy a backup into the data folder, durably, the database last; return what was left out.
+
+    ``address``: that of a database outside the data folder, which is not copied.
+
+    An interrupted restoration leaves a folder without a database, which is never taken for a complete one.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.chmod(0o700)  # it may have been there before
+    left_out = []
+    for part in sorted(source.iterdir()):
+        if part.name not in (DATABASE, database_name(address), "postgresql"):
+            left_out += _put_part_back(part, home / part.name)
+    sync_tree(Disk(), home)
+    if not address:
+        coming = home / f".{DATABASE}.incoming"
+        shutil.copy2(source / DATABASE, coming)
+        with coming.open("rb") as file:
+            Disk().sync_file(file.fileno())
+        coming.rename(home / DATABASE)
+        Disk().sync_folder(home)
+    return left_out

@@ -1,0 +1,47 @@
+"""How far a backup is, and whether it has to stop. Read and written by several threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from everturn.domain.backups import BackupPhase, BackupProgress
+from everturn.domain.errors import Stopped
+
+
+class Watch:
+    """``check`` is called between two pieces, and may raise to end the backup."""
+
+    def __init__(self, check: Callable[[], None] | None = None) -> None:
+        self._check = check
+        self._is_stopped = False
+        self.progress = BackupProgress(phase=BackupPhase.COPYING)
+
+    def begin(self, phase: BackupPhase, total: int = 0) -> None:
+        self.check()
+        self.progress = BackupProgress(phase=phase, total=total)
+
+    def advance(self, done: int) -> None:
+        self.check()
+        at = self.progress
+        self.progress = BackupProgress(phase=at.phase, done=at.done + done, total=at.total)
+
+    def check(self) -> None:
+        if self._is_stopped:
+            raise Stopped("The backup was stopped.", hint="It is made again later.")
+        if self._check is not None:
+            self._check()
+
+    def stop(self) -> None:
+        """The thread that works for a cancelled task has to end by itself."""
+        self._is_stopped = True
+
+
+def size_of(backup: Path) -> int:
+    """Bytes of the files in a backup, or of the one file that it is."""
+    if not backup.is_dir():
+        return backup.lstat().st_size
+    return sum(
+        (Path(parent) / name).lstat().st_size for parent, _, names in os.walk(backup) for name in names
+    )
