@@ -16,7 +16,7 @@ from typing import get_args
 import anyio
 import click
 
-from everturn.app import open_app, open_gateway, open_notifications, open_web
+from everturn.app import open_app, open_backups, open_gateway, open_notifications, open_web
 from everturn.cli.main import everturn as commands
 from everturn.config import read_config
 from everturn.domain.events import AnyPayload
@@ -90,7 +90,7 @@ def _rows(document: JsonObject, tag: str) -> Iterator[str]:
 
 async def _document(home: Path) -> JsonObject:
     async with open_app(read_config(home, {}), environ={}) as app:
-        web = open_web(app, open_gateway(app), open_notifications(app))
+        web = open_web(app, open_gateway(app), open_notifications(app), open_backups(app))
         return describe_table(web.table)
 
 

@@ -248,6 +248,85 @@ export interface components {
         AuditPage: {
             items: components["schemas"]["AuditEntry"][];
         };
+        /** BackupDrill */
+        BackupDrill: {
+            at: number;
+            name: string;
+            /** @default 0 */
+            took_ms?: number;
+            /** @default {} */
+            counts?: {
+                [key: string]: number;
+            };
+            /** @default  */
+            problem?: string;
+            /** @default  */
+            hint?: string;
+            /** @default false */
+            is_damaged?: boolean;
+        };
+        /** BackupEntry */
+        BackupEntry: {
+            name: string;
+            made_at: number;
+            /** @default 0 */
+            bytes?: number;
+            /** @default null */
+            verified_at?: number | null;
+            /** @default  */
+            problem?: string;
+            /** @default false */
+            is_encrypted?: boolean;
+            /** @default {} */
+            counts?: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * BackupPhase
+         * @enum {unknown}
+         */
+        BackupPhase: "checking" | "copying" | "restoring" | "waiting" | "writing";
+        /** BackupProgress */
+        BackupProgress: {
+            phase: components["schemas"]["BackupPhase"];
+            /** @default 0 */
+            done?: number;
+            /** @default 0 */
+            total?: number;
+        };
+        /** BackupState */
+        BackupState: {
+            /** @default null */
+            last_at?: number | null;
+            /** @default  */
+            last_name?: string;
+            /** @default [] */
+            left_out?: string[];
+            /** @default null */
+            failed_at?: number | null;
+            /** @default  */
+            problem?: string;
+            /** @default  */
+            hint?: string;
+        };
+        /** BackupStatus */
+        BackupStatus: {
+            folder: string;
+            is_scheduled: boolean;
+            is_running: boolean;
+            next_at: number | null;
+            /** @default null */
+            progress?: components["schemas"]["BackupProgress"] | null;
+            /** @default false */
+            is_encrypted?: boolean;
+            /** @default null */
+            drill?: components["schemas"]["BackupDrill"] | null;
+            /** @default 0 */
+            drill_days?: number;
+            state: components["schemas"]["BackupState"];
+            backups: components["schemas"]["BackupEntry"][];
+        };
         /** Bar */
         Bar: {
             kind: components["schemas"]["BarKind"];

@@ -16,7 +16,7 @@ from everturn.backups.encryption import Key
 from everturn.backups.making import Making, fill, in_thread
 from everturn.backups.rotation import made_at
 from everturn.backups.sealed import LIST, PartFile, SealedList, read_list, seal, unseal
-from everturn.backups.shelf import Shelved
+from everturn.backups.shelf import Shelved, clear_leftovers
 from everturn.backups.unfinished import UnfinishedBackup
 from everturn.backups.watch import Watch
 from everturn.domain.clock import Clock
@@ -41,6 +41,7 @@ class BucketShelf:
 
     async def prepare(self, *, expects_backups: bool) -> None:
         await asyncio.to_thread(self._work.mkdir, mode=0o700, exist_ok=True)
+        await asyncio.to_thread(clear_leftovers, self._work)
         found = await self._objects()
         if expects_backups and not any(LIST in objects for objects in found.values()):
             raise Stopped(

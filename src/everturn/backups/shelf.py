@@ -58,6 +58,15 @@ class Shelf(Protocol):
         ...
 
 
+def clear_leftovers(folder: Path) -> None:
+    """Remove what interrupted backups left in a folder."""
+    cleared, left = clear_all(folder)
+    for leftover in cleared:
+        _log.info("cleared %s: an unfinished backup", leftover)
+    for leftover, error in left:
+        _log.warning("left %s as it is: %s", leftover, error.strerror or error)
+
+
 class FolderShelf:
     def __init__(self, home: Path, settings: BackupSettings) -> None:
         self._named = settings.named_folder()
@@ -83,11 +92,7 @@ class FolderShelf:
                 f"The folder of backups {self._folder} is empty, although backups were put there.",
                 hint="See whether its disk is mounted. If it is meant to be empty, put any file there.",
             )
-        cleared, left = clear_all(self._folder)
-        for leftover in cleared:
-            _log.info("cleared %s: an unfinished backup", leftover)
-        for leftover, error in left:
-            _log.warning("left %s as it is: %s", leftover, error.strerror or error)
+        clear_leftovers(self._folder)
 
     async def put(self, store: Store, home: Path, name: str, making: Making) -> Shelved:
         filled = await make_backup(store, home, self._folder / name, making)

@@ -127,7 +127,7 @@ async def test_a_server_that_is_killed_in_mid_upload_leaves_no_backup(
             process.kill()
     (left,) = _names(s3_server, files_url)
     assert f"{left}/sealed.json" not in s3_server.names(files_url)
-    clock = FakeClock(SystemClock().now_ms())
+    clock = FakeClock(SystemClock().now_ms() + 60_000)  # a name of its own
     async with open_store(store_url, data_dir=data_dir) as store:
         settings = BackupSettings(every_h=24, url=files_url)
         runner = await runner_of(store, data_dir, clock, settings)
