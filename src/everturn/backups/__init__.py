@@ -1,8 +1,8 @@
 """Backups: made, kept for a while, and checked. One of several servers makes the scheduled ones.
 
 Imports domain, store and delivery. Called by app and cli. ``making`` makes one backup, ``sealed`` and
-``encryption`` turn it into an archive, ``shelf`` and ``bucket`` keep them, ``rotation`` decides which ones stay,
-``drill`` restores one on trial, ``runner`` does all of it on a server.
+``encryption`` turn it into an archive, ``shelf`` and ``bucket`` keep them, ``rotation`` decides which ones
+stay, ``drill`` restores one on trial, ``runner`` does all of it on a server.
 """
 
 from __future__ import annotations
