@@ -212,15 +212,20 @@ class Hub:
         """Owners whose session list is watched."""
         return list({watcher.owner for watcher in self._watchers})
 
-    def notice(self, session_id: str, position: int | None = None) -> None:
-        """Wake the session's followers, unless they have seen the journal up to this position."""
+    def notice(self, session_id: str, position: int | None = None) -> bool:
+        """Wake the session's followers, unless they have seen the journal up to this position.
+
+        True if the journal has grown since a position that was known before.
+        """
         self._count_change()
-        if position is not None and self._positions.get(session_id, 0) >= position:
-            return
+        known = self._positions.get(session_id)
+        if position is not None and (known or 0) >= position:
+            return False
         for follower in self._followers.get(session_id, ()):
             follower.look()
         if position is not None and session_id in self._followers:
             self._positions[session_id] = position
+        return position is not None and known is not None
 
     def notice_list(self, owner: str) -> None:
         for watcher in self._watchers:

@@ -8,6 +8,7 @@ commits must not queue for it. While one hint is under way, those that follow be
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
 import asyncpg
@@ -21,6 +22,7 @@ from everturn.store.scripts.script import Rows
 CHANNEL = "everturn"
 POLL_S = 0.1
 POLL_LISTENING_S = 1.0
+POLL_OFTEN_S = 30.0  # after events that no hint announced, how long POLL_S is used all the same
 POLL_LISTS_S = 1.0
 RECONNECT_S = 1.0
 HINT_BYTES_MAX = 7_000  # PostgreSQL takes less than 8,000
@@ -58,6 +60,9 @@ class ChangeNotifier:
         self._changed: dict[str, str] = {}
         self._has_hint = asyncio.Event()
         self._lists: dict[str, tuple[int, str]] = {}
+        self._hinted: set[str] = set()  # sessions, since the last poll
+        self._unhinted: set[str] = set()  # sessions that had news at the last poll, and no hint before it
+        self._often_until_s = 0.0
         self.is_listening = False
 
     def start(self) -> None:
@@ -85,7 +90,8 @@ class ChangeNotifier:
 
     async def _poll_positions(self) -> None:
         while True:
-            await asyncio.sleep(POLL_LISTENING_S if self.is_listening else POLL_S)
+            trusts_hints = self.is_listening and time.monotonic() >= self._often_until_s
+            await asyncio.sleep(POLL_LISTENING_S if trusts_hints else POLL_S)
             followed = self._hub.list_followed()
             if not followed:
                 continue
@@ -96,9 +102,18 @@ class ChangeNotifier:
             positions: dict[str, int] = {}
             for session_id, position in rows:
                 positions[session_id] = position
-            for session_id in followed:
-                # One that is not there was deleted: its reader finds out by looking.
-                self._hub.notice(session_id, positions.get(session_id))
+            # One that is not there was deleted: its reader finds out by looking.
+            self._judge_hints({one for one in followed if self._hub.notice(one, positions.get(one))})
+
+    def _judge_hints(self, with_news: set[str]) -> None:
+        """Poll often for a while if a writer sends no hints: it has no direct address, or its own is broken.
+
+        A hint may come a moment after the poll that was faster, so a session counts only at the next poll.
+        """
+        if self._unhinted - self._hinted:
+            self._often_until_s = time.monotonic() + POLL_OFTEN_S
+        self._unhinted = with_news - self._hinted
+        self._hinted.clear()
 
     async def _poll_lists(self) -> None:
         while True:
@@ -171,8 +186,10 @@ class ChangeNotifier:
         if hint.by == self._me:
             return
         if hint.is_all:
+            self._hinted.update(self._hub.list_followed())
             self._hub.look()
             return
+        self._hinted.update(hint.events)
         for session_id in hint.events:
             self._hub.notice(session_id)
         if hint.changed:
