@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,13 +12,13 @@ import anyio
 import anyio.abc
 
 from everturn.testing.ports import free_port
+from tests.fleet.programs import INSTALL, path_of, wait_until_open
 from tests.fleet.workers import Worker
 
 _PORT = anyio.abc.SocketAttribute.local_port
 _CHECK_S = 0.5
 _FALLS = 2  # failed checks in a row
 _CHUNK = 65_536
-_START_S = 20.0
 
 # What docs/fleet.md recommends, with ports of the drill.
 _HAPROXY = """
@@ -45,19 +44,11 @@ backend workers
 """
 
 
-def has_haproxy() -> bool:
-    return _haproxy() is not None
-
-
-def _haproxy() -> str | None:
-    return shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
-
-
 @asynccontextmanager
 async def haproxy(folder: Path, workers: Sequence[Worker]) -> AsyncIterator[str]:
     """Yields the address."""
-    program = _haproxy()
-    assert program is not None, "HAProxy is not installed: apt-get install haproxy"
+    program = path_of("haproxy")
+    assert program is not None, f"HAProxy is not installed: {INSTALL}"
     port = free_port()
     servers = "\n".join(f"  server {one.name} 127.0.0.1:{one.port}" for one in workers)
     settings = folder / "haproxy.cfg"
@@ -65,22 +56,11 @@ async def haproxy(folder: Path, workers: Sequence[Worker]) -> AsyncIterator[str]
     with (folder / "haproxy.log").open("wb") as log:
         process = subprocess.Popen([program, "-db", "-f", str(settings)], stdout=log, stderr=log)
     try:
-        await _wait_until_open(port)
+        await wait_until_open(port)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait()
-
-
-async def _wait_until_open(port: int) -> None:
-    with anyio.fail_after(_START_S):
-        while True:
-            try:
-                await (await anyio.connect_tcp("127.0.0.1", port)).aclose()
-            except OSError:
-                await anyio.sleep(_CHECK_S / 10)
-            else:
-                return
 
 
 class SmallBalancer:

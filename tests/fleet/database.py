@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -12,7 +12,8 @@ from everturn.testing.postgres_server import PostgresServer
 
 
 class Database(Protocol):
-    """``environ``: how workers reach it. ``address``: how the drill does. ``faults``: what it can do to it."""
+    """``environ``: how workers reach it. ``address``: how the drill does. ``faults``: what it can do to it, each
+    with what it says when it is over."""
 
     @property
     def environ(self) -> dict[str, str]: ...
@@ -20,6 +21,8 @@ class Database(Protocol):
     def address(self) -> str: ...
     @property
     def facts(self) -> str: ...
+    @property
+    def faults(self) -> Mapping[str, Callable[[], Awaitable[str]]]: ...
 
 
 class WheelDatabase:
@@ -28,6 +31,7 @@ class WheelDatabase:
     def __init__(self, address: str) -> None:
         self.address = address
         self.environ = {"EVERTURN_DATABASE_URL": address, "EVERTURN_DATABASE_DIRECT_URL": address}
+        self.faults: dict[str, Callable[[], Awaitable[str]]] = {}
 
 
 @asynccontextmanager

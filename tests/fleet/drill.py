@@ -32,7 +32,9 @@ class DrillPlan(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 15.0
     grace_s: float = 5.0  # that a drained worker gives its turns
     balancer: str = "haproxy"
+    files_url: str | None = None  # object storage
     seed: int = 1
+    former: str = ""  # the version that the workers start with, for the report
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -94,6 +96,8 @@ class Drill:
             f"[engine]\nheartbeat_s = {self.plan.lease_s / 4}\nserver_turns_max = 2000\nowner_turns_max = 2000\n"
             f"makes_titles = false\n[server]\ngrace_s = {self.plan.grace_s}\n"
         )
+        if self.plan.files_url is not None:
+            settings += f'[files]\nurl = "{self.plan.files_url}"\n'
         own = {"OPENAI_BASE_URL": provider, "EVERTURN_SECRET_KEY": "A" * 43 + "="}
         return Worker(f"w{number}", self._folder, self.database.environ | own, settings)
 
@@ -135,6 +139,7 @@ class Drill:
             "freeze": self._freeze,
             "drain": self._drain,
             "upgrade": self._upgrade,
+            **self.database.faults,
         }
 
     async def _kill(self) -> str:

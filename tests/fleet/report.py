@@ -16,12 +16,13 @@ def report(drill: Drill) -> str:
         f"{drill.plan.sessions} sessions, {len(drill.workers)} workers behind {drill.plan.balancer}; {drill.database.facts}.",
         f"{os.cpu_count()} processors, load average {os.getloadavg()[1]:.1f} over the last 5 minutes, "
         f"Python {platform.python_version()}; seed {drill.plan.seed}.",
+        *([f"The workers started as {drill.plan.former}."] if drill.plan.former else []),
         "",
         f"- {seen.turns:,} turns with {seen.events:,} events read in {seconds:,.0f} s "
         f"({seen.events / seconds:,.0f}/s), {seen.connections:,} streams opened.",
         f"- {seen.resumed:,} turns resumed, {seen.in_doubt:,} asked about a call in doubt, {seen.effects:,} effects counted.",
         "- Nothing acknowledged was lost, nothing happened twice, each stream went on where it was.",
-        f"- From the model's word to the reader, before the first fault: {_figures(_quiet(drill, seen.delays))}.",
+        f"- From the model's word to the reader on any worker, before the first fault (G06: 250 ms at p99): {_figures(_quiet(drill, seen.delays))}.",
         f"- Accepting a message, before the first fault: {_figures(_quiet(drill, seen.accepts))}.",
         f"- Turns at once by worker, on average: {_shares(drill)}; claims by process: "
         f"{', '.join(str(count) for _, count in drill.claims.most_common())}.",
