@@ -42,6 +42,7 @@ ABOUT = {
     "budget": "The time zone where none is named, and what guests may spend ([budgets](budgets.md)).",
     "jobs": "Commands in the background ([jobs](jobs.md)).",
     "delegates": "Sessions that work for a turn of another ([delegates](delegates.md)).",
+    "packages": "Where the Python packages of profiles come from ([agent.md](agent.md#python-packages)).",
     "search": "Web search ([agent](agent.md#web-search)).",
     "traces": "OpenTelemetry traces ([tracing](tracing.md)).",
     "backup": "Scheduled backups ([backups](backups.md)).",

@@ -218,6 +218,7 @@ def _tool_services(base: _Base) -> ToolServices:
         has_sign_in=open_accounts(store, runtime.clock, runtime.ids).is_sign_in_on,
         roots=base.config.files.root_folders(),
         web_search=base.config.search,
+        packages=base.config.packages,
         files=store.files,
         blobs=store.blobs,
         machine=store.machine,

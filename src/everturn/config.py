@@ -33,6 +33,7 @@ from everturn.tools.names import BUILT_IN_NAMES
 from everturn.tools.own.own_names import FOLDER as OWN_TOOLS
 from everturn.tools.own.own_names import find_own_names
 from everturn.tools.profiles import McpServer, Profile, Profiles, key_lines, parse_profiles
+from everturn.tools.terminal.package_settings import PackageSettings
 from everturn.tools.web.settings import SearchSettings
 from everturn.tracing.settings import TraceSettings
 from everturn.web.settings import WebSettings
@@ -69,6 +70,7 @@ TABLES: Mapping[str, type[msgspec.Struct]] = MappingProxyType(
         "jobs": JobSettings,
         "delegates": DelegateSettings,
         "search": SearchSettings,
+        "packages": PackageSettings,
         "traces": TraceSettings,
         "backup": BackupSettings,
     }
@@ -165,6 +167,7 @@ class Config(msgspec.Struct, frozen=True):
     jobs: JobSettings = JobSettings()
     delegates: DelegateSettings = DelegateSettings()
     search: SearchSettings = SearchSettings()
+    packages: PackageSettings = PackageSettings()
     traces: TraceSettings = TraceSettings()
     backup: BackupSettings = BackupSettings()
     gateway: Mapping[str, AccountSetup] = MappingProxyType({})
@@ -243,6 +246,7 @@ def read_config(
         jobs=reader.convert(JobSettings, "jobs", reader.table("jobs")),
         delegates=reader.convert(DelegateSettings, "delegates", reader.table("delegates")),
         search=reader.convert(SearchSettings, "search", reader.table("search")),
+        packages=reader.convert(PackageSettings, "packages", reader.table("packages")),
         traces=reader.convert(TraceSettings, "traces", reader.table("traces")),
         backup=reader.convert(BackupSettings, "backup", reader.table("backup")),
         gateway=reader.gateway(),

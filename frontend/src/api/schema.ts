@@ -1135,6 +1135,8 @@ export interface components {
             network: boolean;
             sandbox: boolean;
             mcp: string[];
+            /** @default [] */
+            packages?: string[];
         };
         /** ProfilesOut */
         ProfilesOut: {

@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import anyio.to_thread
 import click
 from rich.markup import escape
 from rich.table import Table
@@ -13,13 +14,17 @@ from rich.table import Table
 from everturn.cli.common import console, home_option, open_config_secrets, printable, with_store
 from everturn.cli.gateway import find_account_troubles
 from everturn.config import Config
+from everturn.domain.clock import SystemClock
 from everturn.domain.errors import EverturnError
 from everturn.domain.secrets import SecretsPlace
 from everturn.domain.store_values import Finding
 from everturn.engine import read_failed_hooks
 from everturn.store import Store
-from everturn.tools import OwnTools, Sandbox
+from everturn.tools import Fetcher, OwnTools, Profile, Sandbox
 from everturn.tools.names import BUILT_IN_NAMES
+from everturn.tools.profile_book import ProfileBook
+from everturn.tools.sandbox.gate import Gate
+from everturn.tools.terminal.environments import Environments, find_trouble
 
 _DISK = "Disk: no quota; a command that leaves less than 1 GiB free is stopped, and its files stay."
 
@@ -45,6 +50,8 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
     facts.add_row("Turns by state", ", ".join(f"{count:,} {state}" for state, count in states.items()))
     facts.add_row("Free space", f"{shutil.disk_usage(config.home).free / 1e9:.1f} GB")
     facts.add_row("Sandbox", await _sandbox(config))
+    for name, words in await _packages(config, store):
+        facts.add_row(f"Packages of {escape(name)}", escape(words))
     facts.add_row("Secrets", await _secrets(store, config))
     out.print(facts)
     with out.status("Repairing" if repair else "Checking"):
@@ -52,6 +59,7 @@ async def _examine(store: Store, config: Config, repair: bool) -> list[Finding]:
         found += await find_account_troubles(store, config)
         found += await _find_tool_troubles(config)
         found += await _find_hook_troubles(store)
+        found += await _find_package_troubles(config, store)
     if not found:
         out.print("\n[green]No problems found.[/green]")
     for finding in found:
@@ -76,6 +84,34 @@ async def _find_tool_troubles(config: Config) -> list[Finding]:
     own = OwnTools(config.home / "tools", BUILT_IN_NAMES)
     await own.look()
     return [Finding(f"Own tools: {one.source}", one.problem) for one in own.troubles]
+
+
+async def _profiles_with_packages(config: Config, store: Store) -> list[Profile]:
+    found = (await ProfileBook(config.profiles, store.records).refresh()).profiles.values()
+    return [profile for profile in found if profile.packages]
+
+
+async def _packages(config: Config, store: Store) -> list[tuple[str, str]]:
+    """What each profile names, and whether it is there."""
+    rows = []
+    sandbox, gate = (
+        Sandbox(config.home),
+        Gate(Fetcher().network),
+    )  # neither is opened: nothing is installed here
+    environments = Environments(config.home, sandbox, gate, SystemClock(), config.packages)
+    for profile in await _profiles_with_packages(config, store):
+        state = await environments.state(profile.packages)
+        count = f"{len(state.files)} installed" if state.is_ready else "not installed; python asks first"
+        rows.append((profile.name, f"{', '.join(profile.packages)}: {count}"))
+    return rows
+
+
+async def _find_package_troubles(config: Config, store: Store) -> list[Finding]:
+    """What keeps packages from being installed."""
+    if not await _profiles_with_packages(config, store):
+        return []
+    trouble = await anyio.to_thread.run_sync(find_trouble, config.packages)
+    return [Finding("Packages of profiles", trouble)] if trouble else []
 
 
 async def _find_hook_troubles(store: Store) -> list[Finding]:

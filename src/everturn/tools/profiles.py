@@ -16,6 +16,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.tools.limits import ProcessLimits
 from everturn.tools.names import BUILT_IN_NAMES
 from everturn.tools.policy.hosts import HostPattern
+from everturn.tools.terminal.package_settings import Requirement
 
 Mebibytes = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
 Processes = Annotated[int, msgspec.Meta(ge=4, le=1_000_000)]  # the sandbox itself is two or three
@@ -118,6 +119,13 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = True
     mcp: Annotated[tuple[str, ...], Meta(description="Names of the MCP servers to use.")] = ()
+    packages: Annotated[
+        tuple[Requirement, ...],
+        Meta(
+            description="Python packages for the tools python and terminal. You are asked before they come.",
+            max_length=50,
+        ),
+    ] = ()
     memory_mib: Annotated[
         Mebibytes | None,
         Meta(description="Memory of one sandboxed command. Unset: half of the machine's, at most 4 GiB."),
@@ -275,6 +283,8 @@ def find_excess(wanted: Profile, own: Profile) -> str:
         return "it reaches this machine's own network"
     if own.skills is not None and (wanted.skills is None or not set(wanted.skills) <= set(own.skills)):
         return "it has other skills"
+    if not set(wanted.packages) <= set(own.packages):
+        return "its Python has other packages"
     if not wanted.limits.is_within(own.limits):
         return "its commands may use more of the machine"
     return ""

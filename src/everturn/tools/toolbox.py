@@ -48,7 +48,9 @@ from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.schema import Action, ToolFailed
 from everturn.tools.terminal.background import Jobs
+from everturn.tools.terminal.environments import Environments
 from everturn.tools.terminal.interpreter import Interpreters
+from everturn.tools.terminal.package_settings import PackageSettings
 from everturn.tools.terminal.runner import Surroundings
 from everturn.tools.tool_set import ToolSet, gated_tools, plain_tools
 from everturn.tools.web.fetch import Fetcher
@@ -85,6 +87,7 @@ class ToolServices(msgspec.Struct, frozen=True):
     jobs: Jobs | None = None
     delegates: Delegates | None = None
     web_search: SearchSettings = SearchSettings(provider="off")
+    packages: PackageSettings = PackageSettings()
     secrets: Secrets | None = None
     files: Files | None = None
     skill_folders: SkillFolders | None = None
@@ -131,7 +134,8 @@ class EverturnToolbox:
         self._interpreters = Interpreters()
         taken = BUILT_IN_NAMES | {FIND, CALL} | {tool.spec.name for tool in extra}
         self.own = OwnTools(home / FOLDER, taken)
-        around = Surroundings(self._context_of, services.skill_folders, self._interpreters)
+        self.environments = Environments(home, self._sandbox, self._gate, clock, services.packages)
+        around = Surroundings(self._context_of, services.skill_folders, self._interpreters, self.environments)
         self._tools = ToolSet(
             (
                 *plain_tools(self._sandbox, fetcher, services.search, clock, around, services.jobs),
@@ -153,6 +157,8 @@ class EverturnToolbox:
             await self._stack.enter_async_context(self.mcp.servers)
             self._stack.push_async_callback(self._interpreters.end_all)
             await self.own.look()
+            profiles = (await self.profile_book.refresh()).profiles.values()
+            await self.environments.collect([one.packages for one in profiles if one.packages])
         except BaseException:
             await self._stack.aclose()
             raise
@@ -411,6 +417,7 @@ class EverturnToolbox:
             hosts=profile.hosts,
             is_tainted=call.is_tainted,
             limits=profile.limits,
+            packages=profile.packages,
         )
 
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 import subprocess
+import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 
 from everturn.domain.messages import Outcome
+from everturn.domain.tool import Verdict
+from everturn.tools import Profile
+from everturn.tools.sandbox.view import python_program
 from everturn.tools.terminal.interpreter import AT_ONCE_MAX
+from everturn.tools.terminal.package_settings import PackageSettings
 from everturn.tools.terminal.runner import ENDED, NEW, NOT_KEPT
-from tests.unit.tools.kit import Kit
+from tests.unit.tools.kit import Kit, open_kit, profiles_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bubblewrap")]
+
+PLOTS = {"profile": "plots"}
 
 
 @pytest.fixture
@@ -120,16 +129,61 @@ async def test_there_is_a_bound_on_interpreters(kit: Kit) -> None:
     assert (await kit.run("python", {"turn_id": f"trn_{AT_ONCE_MAX}"}, code="x")).text == "1"
 
 
-async def test_figures_come_back_as_pictures(kit: Kit) -> None:
-    if subprocess.run(
-        ["/usr/bin/env", "-i", "python3", "-c", "import matplotlib"], capture_output=True
-    ).returncode:
-        pytest.skip("the system's Python has no matplotlib")
+@pytest.fixture(scope="session")
+def wheels() -> Path:
+    """Real wheels of matplotlib and pandas for the Python of the sandbox, downloaded once."""
+    folder = Path(__file__).parents[3] / "build" / "wheels"
+    if len(list(folder.glob("*.whl"))) < 5:
+        version = subprocess.run(
+            [python_program()[0], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        words = ("download", "-q", "--only-binary", ":all:", "--python-version", version, "-d", str(folder))
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", *words, "matplotlib", "pandas"], capture_output=True, text=True
+        )
+        if done.returncode:
+            pytest.skip(f"no wheels could be downloaded: {done.stderr[-300:]}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plotting_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One data folder, so that the packages are installed once."""
+    return tmp_path_factory.mktemp("plotting")
+
+
+@pytest.fixture
+async def plots(anyio_backend: str, plotting_home: Path, wheels: Path) -> AsyncIterator[Kit]:
+    profiles = profiles_of(Profile(name="plots", packages=("matplotlib", "pandas")))
+    settings = PackageSettings(wheels=str(wheels))
+    async with open_kit(plotting_home, profiles=profiles, packages=settings) as kit:
+        ruling = await kit.rule("python", PLOTS, code="1")
+        assert ruling.verdict is Verdict.ALLOW or "matplotlib" in ruling.reason
+        yield kit
+
+
+async def test_figures_come_back_as_pictures(plots: Kit) -> None:
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nplt.figure()\nplt.bar([1], [2])\nplt.show()"
-    drawn = await kit.run("python", code=code)
+    drawn = await plots.run("python", PLOTS, code=code)
+    assert drawn.outcome is Outcome.OK, drawn.text
     assert [image.media for image in drawn.images] == ["image/png"] * 2
     assert all(image.data.startswith(b"\x89PNG") for image in drawn.images)
-    assert (await kit.run("python", code="1")).images == ()
+    assert (await plots.run("python", PLOTS, code="1")).images == ()
+
+
+async def test_a_table_comes_back_whole_as_csv(plots: Kit) -> None:
+    code = "import pandas as pd\npd.DataFrame({'n': range(100), 'word': ['é,\"x\"'] * 100})"
+    shown = await plots.run("python", PLOTS, code=code)
+    assert shown.outcome is Outcome.OK, shown.text
+    assert "..." in shown.text  # the middle is left out for the model
+    assert "[the whole table is kept as CSV]" in shown.text
+    assert shown.full_output is not None
+    rows = list(csv.reader(shown.full_output.decode().splitlines()))
+    assert rows[0] == ["", "n", "word"]
+    assert (len(rows), rows[100]) == (101, ["99", "99", 'é,"x"'])
 
 
 def _process(kit: Kit):

@@ -52,6 +52,7 @@ class CallContext(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...] = ()  # that the profile allows without a question
     is_tainted: bool = False
     limits: ProcessLimits = ProcessLimits()
+    packages: tuple[str, ...] = ()  # that its Python has
 
     @property
     def is_contained(self) -> bool:

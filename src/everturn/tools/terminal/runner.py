@@ -19,6 +19,7 @@ from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.background import JobRequest
+from everturn.tools.terminal.environments import Environments, Plan
 from everturn.tools.terminal.interpreter import Interpreter, Interpreters
 from everturn.tools.terminal.process import Command, run
 from everturn.tools.terminal.result import result_of, with_refused
@@ -36,9 +37,23 @@ class Surroundings(msgspec.Struct, frozen=True):
     context_of: ContextOf
     skills: SkillFolders | None = None
     interpreters: Interpreters | None = None  # that live through a turn; None: none does
+    environments: Environments | None = None  # of the packages that profiles choose
 
     async def folders(self, call: ToolCall) -> tuple[Path, ...]:
         return () if self.skills is None else await self.skills.find(call)
+
+    async def with_packages(self, call: ToolCall, view: SandboxView) -> SandboxView:
+        """The view with the packages of the profile, if they are installed, to be read only."""
+        packages = self.context_of(call).packages
+        if not packages or self.environments is None:
+            return view
+        site = await self.environments.find(packages, is_used=True)
+        return view if site is None else _with_site(view, site)
+
+
+def _with_site(view: SandboxView, site: Path) -> SandboxView:
+    env = {**view.env, "PYTHONPATH": str(site)}
+    return msgspec.structs.replace(view, read=(*view.read, site), env=env)
 
 
 class CommandRunner:
@@ -68,7 +83,15 @@ class CommandRunner:
             limits=context.limits,
             read=await self._around.folders(call),
         )
+        view = await self._around.with_packages(call, view)
         return JobRequest(call, command, argv, view, when_ended, context.is_sandboxed)
+
+    async def plan_packages(self, call: ToolCall) -> Plan | None:
+        """What would have to be installed for Python code, if anything. Raises ToolFailed."""
+        packages, environments = self._context_of(call).packages, self._around.environments
+        if not packages or environments is None or await environments.find(packages) is not None:
+            return None
+        return await environments.plan(packages)
 
     async def _run(
         self, call: ToolCall, emit: Emit, command: Command, bytes_max: int, view: SandboxView
@@ -81,6 +104,7 @@ class CommandRunner:
             limits=context.limits,
             read=(*view.read, *await self._around.folders(call)),
         )
+        view = await self._around.with_packages(call, view)
         ran = await run(self._sandbox, command, view, emit=emit, clock=self._clock)
         sync_error = await self._sync(call.workspace)
         return result_of(ran, command.timeout_s, bytes_max, context.limits, sync_error)
@@ -108,6 +132,7 @@ class CommandRunner:
         kept: Interpreters | None,
     ) -> ToolResult:
         context, (source, timeout_s, bytes_max) = self._context_of(call), code
+        await self._install_packages(call, emit)
         interpreter = None if kept is None else kept.take(call.turn_id)
         note = NOT_KEPT if kept is None else ""
         if interpreter is None:
@@ -132,6 +157,12 @@ class CommandRunner:
             full_output=ended.table or result.full_output,
         )
 
+    async def _install_packages(self, call: ToolCall, emit: Emit) -> None:
+        """Install what the profile names, once: the call was approved with the list of what comes."""
+        packages, environments = self._context_of(call).packages, self._around.environments
+        if packages and environments is not None:
+            await environments.make(packages, emit)
+
     async def _new_interpreter(self, call: ToolCall, view: SandboxView, context: CallContext) -> Interpreter:
         view = msgspec.structs.replace(
             view,
@@ -139,6 +170,7 @@ class CommandRunner:
             limits=context.limits,
             read=(*view.read, *await self._around.folders(call)),
         )
+        view = await self._around.with_packages(call, view)
         is_sandboxed = context.is_sandboxed
         return await Interpreter.start(self._sandbox, view, self._clock, is_sandboxed=is_sandboxed)
 

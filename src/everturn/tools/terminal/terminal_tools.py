@@ -101,6 +101,19 @@ class Python(Action):
         )
         return Judgement(label=label, concerns=(concern,))
 
+    async def assess(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
+        judgement = self.judge(call, arguments, context)
+        try:
+            plan = await self._runner.plan_packages(call)
+        except ToolFailed as error:
+            # Not a question: nobody could say what would be installed.
+            return msgspec.structs.replace(judgement, denied=f"its packages are not there: {error}")
+        if plan is None:
+            return judgement
+        # Of what was resolved, and never covered by an earlier answer: they come once, for all sessions.
+        concern = Concern(f"it installs {plan.words}", is_outside=True, asks_always=True)
+        return msgspec.structs.replace(judgement, concerns=(*judgement.concerns, concern))
+
 
 class NetworkPython(Python):
     __doc__ = (

@@ -32,6 +32,7 @@ class ProfileOut(msgspec.Struct, frozen=True):
     network: bool
     sandbox: bool
     mcp: tuple[str, ...]
+    packages: tuple[str, ...] = ()
 
 
 class ProfilesOut(msgspec.Struct, frozen=True):
@@ -120,6 +121,7 @@ class ToolsApi:
                     one.network,
                     one.sandbox,
                     one.mcp,
+                    one.packages,
                 )
                 for name, one in found.items()
             )
