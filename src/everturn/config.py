@@ -310,7 +310,7 @@ class _Reader:
     def _drop_fixed(self, name: str, inner: tuple[str, ...], table: JsonObject) -> None:
         for key, value in list(table.items()):
             place = (*inner, key)
-            if ".".join(place) in _FIXED[name]:
+            if ".".join(place) in _FIXED.get(name, ()):
                 fixed = default_of(TABLES[name], ".".join(place))
                 at = self._at((name, *place))
                 _log.warning("%s is no longer a setting; the value %s is used.", at, fixed)

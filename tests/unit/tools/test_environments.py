@@ -16,6 +16,7 @@ import anyio
 import msgspec
 import pytest
 
+from everturn.config import read_config
 from everturn.domain.asks import Decision
 from everturn.domain.errors import Invalid
 from everturn.domain.messages import Outcome
@@ -266,3 +267,13 @@ def test_anything_else_is_refused(name: str) -> None:
 def test_more_packages_are_more_than_a_delegate_may_have() -> None:
     assert find_excess(Profile(packages=("pandas",)), Profile()) == "its Python has other packages"
     assert find_excess(Profile(), Profile(packages=("pandas",))) == ""
+
+
+def test_where_packages_come_from_is_a_setting(tmp_path: Path) -> None:
+    text = f'[packages]\nwheels = "{tmp_path}"\nhosts = ["files.example.com"]\n'
+    (tmp_path / "config.toml").write_text(text)
+    found = read_config(tmp_path).packages
+    assert (found.wheels, found.hosts) == (str(tmp_path), ("files.example.com",))
+    (tmp_path / "config.toml").write_text('[packages]\nindex = "http://plain.example.com"\n')
+    with pytest.raises(Invalid, match="index"):
+        read_config(tmp_path)
