@@ -137,6 +137,9 @@ export const workWords = {
   raisedBy: (amount: string) => `raised by ${amount} until then`,
   pricesHelp: "A budget in dollars does not cover models without a known price, such as local ones. Use a budget in tokens for them.",
   ofSession: (title: string) => `Session “${title}”`,
+  schedule: "Schedule",
+  ofSchedule: (name: string) => `Schedule “${name}”`,
+  noSubject: (scope: string) => (scope === "schedule" ? "There are no schedules yet." : "There are no sessions yet."),
   noAmount: "Enter an amount of 0 or more.",
   // delegates
   delegates: (count: number) => (count === 1 ? "1 delegate" : `${count} delegates`),

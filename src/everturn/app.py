@@ -203,7 +203,7 @@ def _make_toolbox(
 def _own_tools(base: _Base) -> list[Tool]:
     """The built-in tools of rooms that the toolbox may not import."""
     book = ScheduleBook(base.store.schedules, base.runtime.clock, base.config.budget.timezone)
-    schedules = SchedulesTool(base.store, book)
+    schedules = SchedulesTool(base.store, book, base.models)
     return [schedules, base.memory.tool] if base.config.memory.provider == NOTES else [schedules]
 
 

@@ -113,6 +113,33 @@ async def test_a_budget_is_set_reached_and_raised(data_dir: Path) -> None:
         assert house.complaints == []
 
 
+async def test_a_budget_for_a_schedule_is_added_where_all_budgets_are(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        form = page.locator("form.new")
+        await page.goto(f"{house.url}#/settings/budgets")
+        await page.get_by_role("button", name="Add a budget").click()
+        await page.get_by_label("Amount", exact=True).fill("0.5")
+        await form.get_by_label("For").select_option("schedule")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("alert")).to_contain_text("There are no schedules yet.")
+        rule = {"kind": "cron", "expression": "0 8 * * 1-5"}
+        for name in ("Morning", "Evening"):
+            await house.api("POST", "api/schedules", json={"name": name, "text": "Hello.", "rule": rule})
+        await page.reload()
+        await page.get_by_role("button", name="Add a budget").click()
+        await page.get_by_label("Amount", exact=True).fill("0.5")
+        await form.get_by_label("For").select_option("schedule")
+        await form.get_by_label("Schedule").select_option(label="Evening")
+        await expect(form.get_by_label("Time zone")).to_have_count(0)
+        assert await serious(page) == []
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await page.get_by_role("button", name="Save").click()
+        row = page.get_by_role("region", name="Schedule “Evening”")
+        await expect(row).to_contain_text("Applies to each run separately")
+        assert house.complaints == []
+
+
 async def test_the_report_that_wakes_the_agent_shows_people_how_the_job_ended(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         building = Tool("terminal", {"command": "exit 3", "background": True, "when_ended": "wake"})

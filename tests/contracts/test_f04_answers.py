@@ -114,7 +114,7 @@ async def test_f04_a_denied_call_does_not_run_and_a_member_cannot_answer(store: 
         await arrival(platform, "Denied in Fake at")
         assert pay.calls == []
     ((what, by, detail),) = audit.lines
-    assert (what, by) == ("approval", "ada (fake, fake)")
+    assert (what, by) == ("approval", "ada (main, fake)")
     assert detail.startswith("deny: pay ")
 
 

@@ -1,10 +1,13 @@
-"""Jobs of a process that is killed: ``python -m tests.crash.job_work URL HOME SESSION MOMENT`` (or ``run COMMAND``)."""
+"""Jobs of a process that is killed: ``python -m tests.crash.job_work URL HOME SESSION MOMENT``, ``both MOMENT
+COMMAND`` to kill the job's shim with it, or ``run COMMAND``."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -53,10 +56,37 @@ def request(workspace: Path, session_id: str, command: str, *, is_sandboxed: boo
     return JobRequest(call, command, words, SandboxView(workspace), WhenEnded.WAKE, is_sandboxed)
 
 
-async def live(url: str, home: Path, session_id: str, moment: str) -> None:
+class KillingBoth(KillingProbe):
+    """Kills the shims first, so that both are dead when the next server looks."""
+
+    def __init__(self, moment: Moment, folder: Path) -> None:
+        super().__init__(moment)
+        self._doomed = moment
+        self._folder = folder
+
+    async def reach(self, moment: Moment, subject: str = "") -> None:
+        if moment is self._doomed:
+            for shim in found(str(self._folder / "job_")):
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(shim, signal.SIGKILL)
+        await super().reach(moment, subject)
+
+
+def found(words: str) -> list[int]:
+    """The processes whose command line has these words."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has ended
+                if os.fsencode(words) in (entry / "cmdline").read_bytes():
+                    pids.append(int(entry.name))
+    return pids
+
+
+async def live(url: str, home: Path, session_id: str, probe: Probe, command: str = COMMAND) -> None:
     """Start a job and wait for its end; the probe ends the process on the way."""
-    async with serving(url, home, KillingProbe(Moment(moment))) as jobs:
-        job = await jobs.start(request(workspace_of(home), session_id, COMMAND))
+    async with serving(url, home, probe) as jobs:
+        job = await jobs.start(request(workspace_of(home), session_id, command))
         await jobs.wait(ME, job.id, seconds=120)
         await anyio.sleep(120)  # until the watcher has passed its last moment
 
@@ -84,5 +114,8 @@ if __name__ == "__main__":
     url, home, session_id, *what = sys.argv[1:]
     if what[0] == "run":
         anyio.run(run_on, url, Path(home), session_id, what[1])
+    elif what[0] == "both":
+        both = KillingBoth(Moment(what[1]), Path(home) / "jobs")
+        anyio.run(live, url, Path(home), session_id, both, what[2])
     else:
-        anyio.run(live, url, Path(home), session_id, what[0])
+        anyio.run(live, url, Path(home), session_id, KillingProbe(Moment(what[0])))

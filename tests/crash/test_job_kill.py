@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from everturn.domain.probe import Moment, Probe
 from everturn.store import open_store
 from everturn.testing.acting import ME, new_session
 from everturn.tools import Sandbox
-from tests.crash.job_work import jobs_of, workspace_of
+from tests.crash.job_work import COMMAND, found, jobs_of, workspace_of
 from tests.crash.test_kill import JOBS, KILLED
 from tests.waiting import until
 
@@ -53,6 +52,47 @@ async def test_a_job_has_one_end_wherever_its_server_was_killed(
             assert job.output_file is not None
         held = await store.turns.claim("wrk_next")
         assert [job.id in (claim.message.text if claim.message else "") for claim in held] == [True]
+    sandbox.close()
+
+
+@pytest.mark.parametrize("moment", sorted(JOBS))
+async def test_a_job_has_one_end_wherever_its_server_and_its_shim_were_killed_together(
+    moment: Moment, store_url: str, data_dir: Path
+) -> None:
+    async with open_store(store_url, data_dir=data_dir) as store:
+        session = await new_session(store)
+    seconds = f"1000.{random.randrange(10**9)}"
+    is_early = moment in (Moment.JOB_ADDED, Moment.JOB_STARTED)
+    # Later moments are passed only when the command has ended, and the shim perhaps with it.
+    command = f"echo ran >> ran; sleep {seconds} & sleep {seconds}" if is_early else COMMAND
+    arguments = [store_url, str(data_dir), session.id, "both", moment, command]
+    died = subprocess.run(
+        [sys.executable, "-m", "tests.crash.job_work", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert died.returncode == KILLED, died.stderr
+    assert found(str(data_dir / "jobs" / "job_")) == [], "no shim is left"
+    sandbox = Sandbox(data_dir)
+    await sandbox.open()
+    for worker in ("wrk_next", "wrk_third"):  # the second finds nothing left to do
+        async with open_store(store_url, data_dir=data_dir) as store:
+            await store.workers.take_over(worker)
+            async with jobs_of(store, data_dir, sandbox, Probe()).serve(worker, lambda: None):
+
+                async def is_over() -> bool:
+                    return all(job.state.is_over for job in await store.jobs.list(ME))
+
+                await until("the job is over", is_over)
+            (job,) = await store.jobs.list(ME)
+            assert job.state is (JobState.LOST if is_early else JobState.ENDED)
+            assert found(seconds) == [], "nothing of a lost job runs"
+            ended = [
+                event for event in await store.journal.after(ME, session.id, 0) if event.kind == "job.ended"
+            ]
+            assert len(ended) == 1
     sandbox.close()
 
 
@@ -91,14 +131,3 @@ async def test_of_jobs_whose_shims_were_killed_with_the_server_nothing_runs_when
         (held,) = await store.turns.claim("wrk_next")
         assert held.message is not None
     sandbox.close()
-
-
-def found(words: str) -> list[int]:
-    """The processes whose command line has these words."""
-    pids = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):  # it has ended
-                if os.fsencode(words) in (entry / "cmdline").read_bytes():
-                    pids.append(int(entry.name))
-    return pids

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,22 +11,19 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from everturn.cli.common import OWNER, console, home_option, printable, with_store
+from everturn.cli.schedule_options import (
+    ONE_RULE,
+    ScheduleOptions,
+    check_budget,
+    put_budget,
+    rule_options,
+    run_options,
+)
 from everturn.config import Config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid
-from everturn.domain.schedules import (
-    CronRule,
-    IntervalRule,
-    Occurrence,
-    OnceRule,
-    Rule,
-    RunsIn,
-    Schedule,
-    ScheduleSettings,
-    Timing,
-    WhenMissed,
-    WhenOverlapping,
-)
+from everturn.domain.json_types import JsonObject
+from everturn.domain.schedules import IntervalRule, Occurrence, Schedule, ScheduleSettings, Timing
 from everturn.domain.timezones import find_zone
 from everturn.schedules import ScheduleBook, describe
 from everturn.store import Store
@@ -35,7 +31,6 @@ from everturn.store import Store
 _PAGE = 200
 _MORE = ("Next", "Name", "Rule")
 _ID_CHARS = 30
-_SECONDS = {"m": 60, "h": 3600, "d": 86400}
 
 
 @click.group()
@@ -81,93 +76,69 @@ def _clock(at_ms: int, timing: Timing) -> str:
 @schedules.command()
 @click.argument("name")
 @click.argument("text")
-@click.option("--when", "words", help="The rule in words, such as 'every weekday at 8' or 'tomorrow at 9'.")
-@click.option("--cron", help="Five fields: minute, hour, day, month, weekday. E.g. '0 8 * * 1-5'.")
-@click.option("--every", help="An interval, such as 30m, 6h or 1d.")
-@click.option("--at", "once", help="One time, such as 2026-11-20T08:00.")
-@click.option("--timezone", help="Such as Europe/Vienna. Default: [budget] timezone.")
-@click.option(
-    "--missed",
-    type=click.Choice([word.value for word in WhenMissed]),
-    default="last",
-    show_default=True,
-    help="For times at which no server was running: run the last one, up to 24, or none.",
-)
-@click.option(
-    "--overlap",
-    type=click.Choice([word.value for word in WhenOverlapping]),
-    default="skip",
-    show_default=True,
-    help="For a time at which the previous run has not ended.",
-)
-@click.option("--new-sessions", is_flag=True, help="A new session for each run.")
-@click.option("--session", help="Id of the session for all runs. Default: one of its own.")
-@click.option("--model", help="Model of the runs.")
-@click.option("--profile", help="Profile of the runs.")
-@click.option("--report-to", help="Id of the chat that gets the answers.")
+@rule_options
+@run_options
 @home_option
-def add(
-    name: str,
-    text: str,
-    words: str | None,
-    cron: str | None,
-    every: str | None,
-    once: str | None,
-    timezone: str | None,
-    missed: str,
-    overlap: str,
-    new_sessions: bool,
-    session: str | None,
-    model: str | None,
-    profile: str | None,
-    report_to: str | None,
-    home: Path | None,
-) -> None:
+def add(name: str, text: str, home: Path | None, **options: str | bool | None) -> None:
     """Make a schedule that sends TEXT to the agent."""
+    given = ScheduleOptions.read(options)
 
     async def work(store: Store, config: Config) -> None:
-        book = ScheduleBook(store.schedules, SystemClock(), timezone or config.budget.timezone)
-        settings = ScheduleSettings(
-            name=name,
-            text=text,
-            timing=_read_timing(book, words, cron, every, once),
-            when_missed=WhenMissed(missed),
-            when_overlapping=WhenOverlapping(overlap),
-            runs_in=RunsIn.NEW if new_sessions else RunsIn.ONE,
-            model=model,
-            profile=profile,
-            report_to=report_to,
-        )
-        made = await book.add(OWNER, settings, session)
-        preview = book.preview(made.settings.timing)
-        click.echo(f"{made.id}  {preview.words}")
-        for at_ms in preview.times:
-            click.echo(f"  {_clock(at_ms, made.settings.timing)}")
+        book = ScheduleBook(store.schedules, SystemClock(), given.timezone or config.budget.timezone)
+        timing = given.read_timing(book)
+        if timing is None:
+            raise Invalid(ONE_RULE, hint="See 'everturn schedules add --help'.")
+        check_budget(given)
+        settings = ScheduleSettings(name, text, timing, **given.changes())
+        made = await book.add(OWNER, settings, given.session)
+        await put_budget(store, config, made, given)
+        _show(made, book)
 
     with_store(home, work, makes_one=True)
 
 
-def _read_timing(
-    book: ScheduleBook, words: str | None, cron: str | None, every: str | None, once: str | None
-) -> Timing:
-    if sum(value is not None for value in (words, cron, every, once)) != 1:
-        hint = "See 'everturn schedules add --help'."
-        raise Invalid("Give one of --when, --cron, --every and --at.", hint=hint)
-    if words is not None:
-        return book.read_when(words)
-    rule: Rule
-    if cron is not None:
-        rule = CronRule(cron)
-    else:
-        rule = OnceRule(once) if once is not None else IntervalRule(_seconds(every or ""))
-    return Timing(rule, book.timezone)
+@schedules.command()
+@click.argument("schedule_id", metavar="ID")
+@click.option("--name", help="Another name.")
+@click.option("--text", help="Another text. It counts as yours from then on.")
+@rule_options
+@run_options
+@home_option
+def change(
+    schedule_id: str, name: str | None, text: str | None, home: Path | None, **options: str | bool | None
+) -> None:
+    """Change a schedule. What is not named stays; '' removes a model, profile, session, chat or budget."""
+    given = ScheduleOptions.read(options)
+
+    async def work(store: Store, config: Config) -> None:
+        before = await store.schedules.get(OWNER, schedule_id)
+        zone = given.timezone or before.settings.timing.timezone
+        book = ScheduleBook(store.schedules, SystemClock(), zone)
+        changes: JsonObject = given.changes()
+        timing = given.read_timing(book)
+        if timing is not None or given.timezone is not None:
+            changes["timing"] = timing or Timing(before.settings.timing.rule, zone)
+        if name is not None:
+            changes["name"] = name
+        if text is not None:
+            changes |= {"text": text, "is_trusted": True}
+        if given.session is not None:
+            changes["session_id"] = given.session or None
+        if not changes and given.budget is None:
+            raise Invalid("There is nothing to change.", hint="See 'everturn schedules change --help'.")
+        check_budget(given)
+        changed = await book.change(OWNER, schedule_id, **changes) if changes else before
+        await put_budget(store, config, changed, given)
+        _show(changed, book)
+
+    with_store(home, work)
 
 
-def _seconds(every: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,6})([mhd])", every)
-    if found is None:
-        raise Invalid(f"The interval {every[:40]!r} cannot be read.", hint="Write 30m, 6h or 1d.")
-    return int(found[1]) * _SECONDS[found[2]]
+def _show(schedule: Schedule, book: ScheduleBook) -> None:
+    preview = book.preview(schedule.settings.timing)
+    click.echo(f"{schedule.id}  {preview.words}")
+    for at_ms in preview.times:
+        click.echo(f"  {_clock(at_ms, schedule.settings.timing)}")
 
 
 def _book(store: Store) -> ScheduleBook:

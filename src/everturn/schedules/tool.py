@@ -11,8 +11,21 @@ from datetime import datetime
 from typing import Annotated, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
+from everturn.domain.budgets import (
+    AMOUNT_MAX,
+    MICROS,
+    BudgetLimit,
+    Budgets,
+    BudgetScope,
+    Unit,
+    describe_amount,
+    make_key,
+    make_limit,
+)
 from everturn.domain.errors import EverturnError, Invalid
+from everturn.domain.model import Models
 from everturn.domain.owners import is_guest
 from everturn.domain.schedules import RunsIn, Schedule, Schedules, ScheduleSettings, Timing
 from everturn.domain.sessions import SessionChat
@@ -34,6 +47,12 @@ When = Annotated[str, "In words: every weekday at 8; every 6 hours; tomorrow at 
 ScheduleId = Annotated[str, "The schedule, as list shows it; not for add"]
 Task = Annotated[str, "What you are told at each time: complete, you will not see this conversation"]
 Zone = Annotated[str, "Such as Europe/Vienna; empty: the user's"]
+Model = Annotated[str, "The model of the runs, as provider:name; empty: the profile's"]
+Dollars = Annotated[Annotated[float, Meta(ge=0, le=AMOUNT_MAX / MICROS)] | None, "What each run may cost"]
+Report = Annotated[
+    Literal["", "here", "page"],
+    "Where answers go: here, the chat in which the user asks, or only the page; empty: here",
+]
 
 
 class ToolStore(Protocol):
@@ -48,6 +67,9 @@ class ToolStore(Protocol):
     @property
     def turns(self) -> Turns: ...
 
+    @property
+    def budgets(self) -> Budgets: ...
+
 
 class Given(msgspec.Struct, frozen=True):
     """The arguments of a call. An empty one changes nothing."""
@@ -59,6 +81,9 @@ class Given(msgspec.Struct, frozen=True):
     when: str
     timezone: str
     new_sessions: bool | None
+    model: str
+    budget_usd: float | None
+    report_to: str
 
 
 class SchedulesTool(Action):
@@ -69,7 +94,9 @@ class SchedulesTool(Action):
     name = SCHEDULES_TOOL
     is_untrusted = False
 
-    def __init__(self, store: ToolStore, book: ScheduleBook) -> None:
+    def __init__(self, store: ToolStore, book: ScheduleBook, models: Models | None = None) -> None:
+        """``models`` None: names of models are not checked."""
+        self._models = models
         self._store = store
         self._book = book
         self._acts: Mapping[str, Callable[[ToolCall, Given], Awaitable[str]]] = {
@@ -92,8 +119,13 @@ class SchedulesTool(Action):
         when: When = "",
         timezone: Zone = "",
         new_sessions: Annotated[bool | None, "A session for each run, in place of one for all"] = None,
+        model: Model = "",
+        budget_usd: Dollars = None,
+        report_to: Report = "",
     ) -> ToolResult:
-        given = Given(action, schedule_id, name, text, when, timezone, new_sessions)
+        given = Given(
+            action, schedule_id, name, text, when, timezone, new_sessions, model, budget_usd, report_to
+        )
         try:
             _refuse_guest(call)
             return ToolResult(await self._acts[action](call, given))
@@ -117,9 +149,8 @@ class SchedulesTool(Action):
     async def _concern(self, call: ToolCall, given: Given) -> Concern:
         if given.action == "add":
             settings = await self._settings(call, given)
-            chat = await self._chat(call)
-            report = f" Its answers go to {chat.platform} ({chat.title or chat.kind})." if chat else ""
-            words = f"it makes a schedule: {self._describe(settings)}{report}"
+            more = await self._describe_run(call, settings, _limit_of("", given.budget_usd))
+            words = f"it makes a schedule: {self._describe(settings)}{more}"
             return Concern(f"{words}{await self._from_run(call)}", asks_always=True)
         schedule = await self._store.schedules.get(call.owner, given.schedule_id)
         short = f"the schedule “{schedule.settings.name}” ({describe(schedule.settings.timing)})"
@@ -129,9 +160,12 @@ class SchedulesTool(Action):
             return Concern(f"it deletes {short} and its history", asks_always=True)
         if given.action == "change":
             settings = await self._apply(call, given, schedule)
-            words = f"it changes {short} to: {self._describe(settings)}"
+            limit = _limit_of(schedule.id, given.budget_usd) or await self._limit(schedule)
+            more = await self._describe_run(call, settings, limit)
+            words = f"it changes {short} to: {self._describe(settings)}{more}"
         else:
-            words = f"it continues a schedule: {self._describe(schedule.settings)}"
+            more = await self._describe_run(call, schedule.settings, await self._limit(schedule))
+            words = f"it continues a schedule: {self._describe(schedule.settings)}{more}"
         return Concern(f"{words}{await self._from_run(call)}", asks_always=True)
 
     def _describe(self, settings: ScheduleSettings) -> str:
@@ -147,6 +181,25 @@ class SchedulesTool(Action):
         profile = f" It runs with the profile {settings.profile}." if settings.profile else ""
         return f"{rule}{profile} Each time the agent is sent: “{text}”{more}{end}"
 
+    async def _describe_run(
+        self, call: ToolCall, settings: ScheduleSettings, limit: BudgetLimit | None
+    ) -> str:
+        """The model, the budget and where the answers go, as the user approves them."""
+        words = [f" It runs with the model {settings.model}."] if settings.model else []
+        if limit is not None:
+            words.append(f" Each run may cost {describe_amount(Unit.USD, limit.amount)}.")
+        chat = await self._chat(call)
+        if chat is not None and settings.report_to == chat.id:
+            words.append(f" Its answers go to {chat.platform} ({chat.title or chat.kind}).")
+        elif settings.report_to is not None:
+            words.append(" Its answers go to the same chat as before.")
+        return "".join(words)
+
+    async def _limit(self, schedule: Schedule) -> BudgetLimit | None:
+        key = make_key(BudgetScope.SCHEDULE, Unit.USD, schedule.id)
+        found = await self._store.budgets.list(schedule.owner)
+        return next((one.limit for one in found if one.limit.key == key), None)
+
     async def _from_run(self, call: ToolCall) -> str:
         schedule = await self._store.schedules.of_turn(call.owner, call.turn_id)
         return "" if schedule is None else f" A run of the schedule “{schedule.settings.name}” asks for this."
@@ -159,17 +212,23 @@ class SchedulesTool(Action):
         return "\n".join([*map(_line, page.items), *more]) or "There are no schedules."
 
     async def _add(self, call: ToolCall, given: Given) -> str:
-        settings = await self._settings(call, given)
-        chat = await self._chat(call)
-        settings = msgspec.structs.replace(settings, report_to=None if chat is None else chat.id)
-        return f"Made {self._confirm(await self._book.add(call.owner, settings))}"
+        made = await self._book.add(call.owner, await self._settings(call, given))
+        await self._put_budget(made, given)
+        return f"Made {self._confirm(made)}"
 
     async def _change(self, call: ToolCall, given: Given) -> str:
         schedule = await self._store.schedules.get(call.owner, given.schedule_id)
         settings = await self._apply(call, given, schedule)
-        fields = ("name", "text", "timing", "runs_in", "is_trusted")
+        fields = ("name", "text", "timing", "runs_in", "is_trusted", "model", "report_to")
         changes = {field: getattr(settings, field) for field in fields}
-        return f"Changed {self._confirm(await self._book.change(call.owner, given.schedule_id, **changes))}"
+        changed = await self._book.change(call.owner, given.schedule_id, **changes)
+        await self._put_budget(changed, given)
+        return f"Changed {self._confirm(changed)}"
+
+    async def _put_budget(self, schedule: Schedule, given: Given) -> None:
+        limit = _limit_of(schedule.id, given.budget_usd)
+        if limit is not None:
+            await self._store.budgets.put(schedule.owner, limit)
 
     async def _pause(self, call: ToolCall, given: Given) -> str:
         await self._book.change(call.owner, given.schedule_id, is_paused=True)
@@ -195,7 +254,9 @@ class SchedulesTool(Action):
             text=text,
             timing=await self._read_timing(call, given.when, given.timezone),
             runs_in=RunsIn.NEW if given.new_sessions else RunsIn.ONE,
+            model=await self._read_model(given.model),
             profile=call.profile,  # a run has no more tools than the session that asked for it
+            report_to=await self._read_report(call, given.report_to or "here"),
             is_trusted=not call.is_tainted,
         )
 
@@ -209,6 +270,11 @@ class SchedulesTool(Action):
         if given.new_sessions is not None:
             runs_in = RunsIn.NEW if given.new_sessions else RunsIn.ONE
             settings = msgspec.structs.replace(settings, runs_in=runs_in)
+        if given.model:
+            settings = msgspec.structs.replace(settings, model=await self._read_model(given.model))
+        if given.report_to:
+            report_to = await self._read_report(call, given.report_to)
+            settings = msgspec.structs.replace(settings, report_to=report_to)
         zone = given.timezone or settings.timing.timezone
         if given.when:
             timing = await self._read_timing(call, given.when, zone)
@@ -224,8 +290,26 @@ class SchedulesTool(Action):
         asked_at = (await self._store.turns.get(call.owner, call.turn_id)).created_at
         return self._book.read_when(when, timezone or None, now_ms=asked_at)
 
+    async def _read_model(self, model: str) -> str | None:
+        """Raises Invalid if no model has this name."""
+        if model and self._models is not None:
+            await self._models.get(model)
+        return model or None
+
+    async def _read_report(self, call: ToolCall, report_to: str) -> str | None:
+        """The chat in which the user asks, and no other: the session can write to no other either."""
+        chat = await self._chat(call)
+        return None if chat is None or report_to == "page" else chat.id
+
     async def _chat(self, call: ToolCall) -> SessionChat | None:
         return (await self._store.sessions.get(call.owner, call.session_id)).chat
+
+
+def _limit_of(schedule_id: str, usd: float | None) -> BudgetLimit | None:
+    """``schedule_id`` empty: it does not exist yet."""
+    if usd is None:
+        return None
+    return make_limit(make_key(BudgetScope.SCHEDULE, Unit.USD, schedule_id or "new"), usd, "UTC")
 
 
 def _refuse_guest(call: ToolCall) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from everturn.domain.delivery import ChatKind, ChatPlace, Update
 from everturn.domain.messages import Outcome
 from everturn.domain.schedules import CronRule, RunsIn, Schedule
 from everturn.domain.sessions import NewSession
@@ -43,6 +44,10 @@ class Agent:
 
     async def run(self, arguments: dict[str, Any], **changes: Any) -> ToolResult:
         return await self.kit.run("schedules", self.where | changes, **arguments)
+
+    async def budgets(self) -> list[tuple[str, int]]:
+        found = await self.kit.store.budgets.list(ME)
+        return [(one.limit.key.subject, one.limit.amount) for one in found]
 
     async def made(self) -> list[Schedule]:
         return list((await self.kit.store.schedules.list(ME)).items)
@@ -111,6 +116,39 @@ async def test_a_schedule_is_made_listed_changed_paused_continued_and_deleted(ag
     assert (await agent.rule({"action": "delete"} | one)).options == ("once", "deny")
     await agent.run({"action": "delete"} | one)
     assert await agent.made() == []
+
+
+async def test_model_budget_and_report_are_in_the_question_and_kept_by_a_change(agent: Agent) -> None:
+    asked = ADD | {"model": "openai:gpt-x", "budget_usd": 0.5}
+    question = (await agent.rule(asked)).question
+    assert "It runs with the model openai:gpt-x. Each run may cost 0.50 USD." in question
+    await agent.run(asked)
+    [made] = await agent.made()
+    assert (made.settings.model, made.settings.report_to) == ("openai:gpt-x", None)
+    assert await agent.budgets() == [(made.id, 500_000)]
+    change = {"action": "change", "schedule_id": made.id, "budget_usd": 2.0}
+    question = (await agent.rule(change)).question
+    assert "the model openai:gpt-x. Each run may cost 2.00 USD." in question
+    await agent.run(change)
+    assert await agent.budgets() == [(made.id, 2_000_000)]
+    question = (await agent.rule({"action": "change", "schedule_id": made.id, "timezone": "UTC"})).question
+    assert "Each run may cost 2.00 USD." in question, "it is shown whole, also what does not change"
+
+
+async def test_answers_go_to_the_chat_in_which_the_user_asks_or_to_none(agent: Agent) -> None:
+    store, place = agent.kit.store, ChatPlace("main", "telegram", ChatKind.DIRECT, "42")
+    update = Update("u1", place, "ada", "Remind me.", chat_title="Ada")
+    chat = (await store.delivery.inbox.receive(ME, update, profile="default")).chat
+    await store.delivery.chats.switch(ME, chat.id, agent.where["session_id"])
+    for given, goes in (({}, chat.id), ({"report_to": "here"}, chat.id), ({"report_to": "page"}, None)):
+        ruling = await agent.rule(ADD | given)
+        assert ("Its answers go to telegram (Ada)." in ruling.question) is (goes is not None)
+        await agent.run(ADD | given)
+        assert (await agent.made())[-1].settings.report_to == goes
+    moved = {"action": "change", "schedule_id": (await agent.made())[0].id, "report_to": "page"}
+    assert "Its answers" not in (await agent.rule(moved)).question
+    await agent.run(moved)
+    assert (await agent.made())[0].settings.report_to is None
 
 
 async def test_what_outside_text_asked_for_runs_with_its_rights_only(agent: Agent) -> None:
