@@ -1,10 +1,11 @@
 import { readdir, readFile, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { brotliCompress, constants, gzip } from "node:zlib";
 import { svelte } from "@sveltejs/vite-plugin-svelte";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
+import { wordsOfLanguage } from "./scripts/words.ts";
 
 const server = process.env.EVERTURN_SERVER ?? "http://127.0.0.1:8420";
 
@@ -52,7 +53,8 @@ const outDir = "../src/everturn/web/page";
 export default defineConfig({
   // Relative, because the server may live under a base path behind a proxy.
   base: "./",
-  plugins: [svelte(), shellFirst(), packed(outDir)],
+  // The tests take the English words as they are.
+  plugins: [...(process.env.VITEST ? [] : [wordsOfLanguage(resolve("src"))]), svelte(), shellFirst(), packed(outDir)],
   build: {
     outDir,
     emptyOutDir: true,
@@ -61,6 +63,8 @@ export default defineConfig({
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 900,
     modulePreload: { polyfill: false },
+    // What the first sight needs in one file: in small ones it compresses worse.
+    rolldownOptions: { output: { codeSplitting: { groups: [{ name: "page", test: /src\/App\.svelte$/ }] } } },
   },
   worker: { format: "es" },
   server: { proxy: { "/api": server, "/healthz": server, "/readyz": server, "/openapi.json": server } },

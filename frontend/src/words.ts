@@ -1,5 +1,5 @@
-/** Every word the page says; those that the first sight does not need are in file-words.ts and settings-words.ts. Another
- * language is another object of this shape. */
+/** What the first sight says; the other files of words are loaded after it. Another language is another object of this
+ * shape, in words/. */
 
 const nb = "\u00a0";
 

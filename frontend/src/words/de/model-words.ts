@@ -1,0 +1,42 @@
+/** German words of the model picker. */
+
+import type { modelWords as english } from "../../model-words";
+import type { Twin } from "../twin";
+
+export const modelWords: Twin<typeof english> = {
+  title: "Modell",
+  retryTitle: "Mit einem anderen Modell versuchen",
+  find: "Modell suchen",
+  filters: { tools: "Werkzeuge", images: "Bilder", reasoning: "Nachdenken" },
+  filterLabel: "Nur Modelle mit",
+  favourites: "Favoriten",
+  recent: "Zuletzt benutzt",
+  all: (count) => `Alle (${count})`,
+  canDo: "Kann",
+  context: "Kontext",
+  price: "Ein / aus je 1 Mio.",
+  inUse: "in Gebrauch",
+  unknown: "unbekannt",
+  noCost: "kostenlos",
+  abilitiesUnknown: "Der Server sagt nicht, was es kann",
+  nothing: "Kein Modell passt.",
+  addFavourite: (name) => `${name} zum Favoriten machen`,
+  removeFavourite: (name) => `${name} ist ein Favorit. Entfernen`,
+  effort: "Aufwand beim Nachdenken",
+  efforts: { off: "Aus", minimal: "Minimal", low: "Wenig", medium: "Mittel", high: "Viel" },
+  default: "Standard",
+  parameters: "Parameter",
+  reset: "Zurücksetzen",
+  temperature: "Temperatur",
+  outputLimit: "Grenze der Ausgabe",
+  tokens: (count) => `${count} Tokens`,
+  profile: "Profil",
+  keyChoose: "wählen",
+  keyUse: "hier benutzen",
+  keyRetry: "neu versuchen",
+  keyFavourite: "Favorit",
+  forSession: "Für diese Sitzung",
+  makeDefault: "Zum Standard machen",
+  isDefault: "Ist der Standard",
+  settings: "Modelle verbinden",
+};
