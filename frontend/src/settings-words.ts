@@ -105,6 +105,7 @@ export const settingsWords = {
   sandbox: "Sandbox",
   sandboxOn: "Commands run in a sandbox",
   sandboxOff: "Commands run without a sandbox",
+  sandboxGaps: "What this level does not cover",
   sandboxOffMeans: "Each command asks before it runs.",
   openAsks: "Waiting for you",
   memoryLead: "What Everturn knows about you. Plain text that you can read, edit and delete.",

@@ -13,6 +13,7 @@ from everturn.domain.messages import Outcome
 from everturn.domain.tool import Verdict
 from everturn.tools import Fetcher, Profile
 from everturn.tools.profiles import HostNetworkRefused, McpServer
+from tests.sandbox_levels import sandbox_at
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
 from tests.unit.tools.test_fetch_tool import _Site, site
 
@@ -21,8 +22,13 @@ pytestmark = pytest.mark.anyio
 ONLINE = {"profile": "online"}
 
 
+@pytest.fixture(params=["full", "landlock", "landlock 1"])
+def level(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-async def online(anyio_backend: str, site: _Site, tmp_path: Path) -> AsyncIterator[Kit]:
+async def online(anyio_backend: str, site: _Site, tmp_path: Path, level: str) -> AsyncIterator[Kit]:
     """The test's own server stands for the web: its address is allowed, no other of this machine is."""
     looked_up: list[str] = []
 
@@ -36,7 +42,9 @@ async def online(anyio_backend: str, site: _Site, tmp_path: Path) -> AsyncIterat
         Profile(name="listed", network=True, hosts=(f"site.example:{site.port}",)),
     )
     home = tmp_path / "home"
-    async with open_kit(home, fetcher=fetcher, profiles=profiles, has_sign_in=_is_on) as kit:
+    sandbox = sandbox_at(level, home)
+    async with open_kit(home, fetcher=fetcher, profiles=profiles, sandbox=sandbox, has_sign_in=_is_on) as kit:
+        assert kit.toolbox.sandbox_state().level == level.split()[0]
         kit.looked_up = looked_up
         yield kit
 

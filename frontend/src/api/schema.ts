@@ -1407,6 +1407,8 @@ export interface components {
             detail: string;
             /** @default  */
             hint?: string;
+            /** @default [] */
+            gaps?: string[];
         };
         /** SavedFile */
         SavedFile: {

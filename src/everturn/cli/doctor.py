@@ -128,5 +128,6 @@ async def _sandbox(config: Config) -> str:
     finally:
         sandbox.close()
     if state.works:
-        return f"{state.level}. {state.detail} {_DISK}"
+        gaps = ["What it does not cover:", *state.gaps] if state.gaps else []
+        return " ".join(part for part in (f"{state.level}.", state.detail, state.hint, *gaps, _DISK) if part)
     return f"none. {state.detail} Every terminal and Python call asks before it runs. {state.hint}"

@@ -134,6 +134,11 @@ def report_sandbox(state: SandboxState) -> None:
         _log.warning(
             "commands run without a sandbox, so each asks before it runs. %s %s", state.detail, state.hint
         )
+    elif state.gaps:
+        _log.warning(
+            "commands run in a weaker sandbox: level %s. %s %s", state.level, state.detail, state.hint
+        )
+        _log.warning("what it does not cover: %s", " ".join(state.gaps))
     elif state.level != "full":
         _log.warning("the sandbox is weaker here than it could be: level %s. %s", state.level, state.detail)
     else:

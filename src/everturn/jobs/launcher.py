@@ -108,6 +108,7 @@ def _spec(command: JobCommand, ready: DetachedCommand, own: Sequence[int]) -> by
             "own": tuple(own),
             "info": None if block is None else block.info,
             "hold": None if block is None else block.hold,
+            "is_kept": ready.is_kept,
             "groups": group_words(ready.group),
             "scope_memory": ready.scope_memory,
             "processes": ready.processes,

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from everturn.domain.errors import EverturnError
-from everturn.jobs.shim import PROCESSES, started_at
+from everturn.jobs.shim import KEPT, PROCESSES, started_at
 from everturn.tools.sandbox.marked import kill_marked
 
 _END_S = 10.0
@@ -34,11 +34,11 @@ def end_command(folder: Path, mark: str) -> None:
     In a sandbox the kernel kills all others with that, and reports its end after theirs. The mark finds what
     left the group of a command without a sandbox, and a bubblewrap that waits for ever: its two processes
     build the sandbox together, and only one of them dies with the shim. Raises EverturnError if the first
-    process does not end.
+    process does not end. A keeper ends the others itself, and must not be killed before.
     """
     with _open_process(folder, _FIRST) as first:
         if first is not None:
-            _send(first, signal.SIGKILL)
+            _send(first, signal.SIGTERM if _is_keeper(folder) else signal.SIGKILL)
             if not select.select([first], [], [], _END_S)[0]:
                 raise EverturnError("Its command was killed and has not ended yet. It will be checked again.")
     kill_marked(mark)
@@ -65,6 +65,10 @@ def _handle(folder: Path, line: int) -> int | None:
         return handle
     os.close(handle)
     return None
+
+
+def _is_keeper(folder: Path) -> bool:
+    return (folder / PROCESSES).read_text(encoding="ascii").endswith(KEPT)
 
 
 def _send(handle: int, number: signal.Signals) -> None:

@@ -31,6 +31,7 @@ SEGMENTS = 4  # the first and the last three are kept
 
 LOCK, SPEC, STOP, END, LOG = "lock", "job", "stop", "end.json", "shim.log"
 PROCESSES = "processes"  # the shim and the first process of its command, each with its start time
+KEPT = "kept\n"  # after them, if the second is a keeper: it ends the others when it is asked to
 FIRST_OUTPUT = "output.0"  # made before the command is started
 
 
@@ -214,7 +215,7 @@ class Shim:
         from everturn.jobs.watch import Watch
 
         scope = _own_limited_group() if self._spec["scope_memory"] and self._first else ""
-        return Watch(self._folder, self._spec, self._first, scope)
+        return Watch(self._folder, self._spec, self._first_pid() if self._first else 0, scope)
 
     def _set_limits(self) -> None:
         """Set the limits on the first process of the sandbox, before the command starts."""
@@ -238,7 +239,8 @@ class Shim:
 
     def _write_processes(self) -> None:
         """By this file a server ends the command of a killed shim, and wakes a shim that was halted."""
-        lines = (f"{pid} {started_at(pid)}\n" for pid in (os.getpid(), self._first_pid()))
+        lines = [f"{pid} {started_at(pid)}\n" for pid in (os.getpid(), self._first_pid())]
+        lines += [KEPT] if self._spec["is_kept"] else []
         file = os.open(os.path.join(self._folder, PROCESSES), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             _write_all(file, "".join(lines).encode())
@@ -246,7 +248,7 @@ class Shim:
             os.close(file)
 
     def _first_pid(self) -> int:
-        return self._first[0] if self._first else self._child
+        return self._first[0] if self._first and not self._spec["is_kept"] else self._child
 
     def _terminate(self, number: int, frame: object) -> None:
         self._is_terminated = True
@@ -272,10 +274,15 @@ class Shim:
     def _kill(self) -> None:
         """Kill the command with everything that it started.
 
-        In a sandbox the kernel kills all others with the first process, and reports its end after theirs.
+        In a sandbox the kernel kills all others with the first process, and reports its end after theirs. A
+        keeper does the same when it is asked to end.
         """
         import signal
 
+        if self._spec["is_kept"]:
+            os.kill(self._child, signal.SIGTERM)  # it was not waited for, so its number is still its own
+            os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOWAIT)
+            return
         if self._first is not None:
             try:
                 signal.pidfd_send_signal(self._first[1], signal.SIGKILL)

@@ -22,11 +22,11 @@ _GUARD = "guard"
 class Watch:
     """The limits of one command, checked by the shim, which is its parent."""
 
-    # ``Any``: as in the shim, which read it. ``scope``: the control group of its systemd scope.
-    def __init__(
-        self, folder: str, spec: Mapping[str, Any], first: tuple[int, int] | None, scope: str
-    ) -> None:
-        self._first = first[0] if first else 0
+    # ``Any``: as in the shim, which read it. ``first``: the first process of the sandbox, or its keeper; 0
+    # without a sandbox. ``scope``: the control group of its systemd scope.
+    def __init__(self, folder: str, spec: Mapping[str, Any], first: int, scope: str) -> None:
+        self._first = first
+        self._is_kept = bool(spec["is_kept"])
         self._workspace = Path(spec["workspace"])
         self._mark = spec["mark"]
         self._limits = ProcessLimits(*spec["limits"])
@@ -44,11 +44,11 @@ class Watch:
         """The limit that was exceeded, in words; empty if none was. Without a sandbox there are no limits."""
         if not self._first:
             return ""
-        processes = processes_in(self._first)
+        processes = processes_in(self._first, is_kept=self._is_kept)
         group = self._memory_group if self._memory_group.holds_memory else None
         used = known_usage(processes, self._limits, group.is_out_of_memory if group else None)
         if used is None:
-            used = usage_of(self._first, processes, self._limits)
+            used = usage_of(self._first, processes, self._limits, is_kept=self._is_kept)
         used = msgspec.structs.replace(used, disk=disk_of(self._workspace, self._disk))
         return self._limits.breach(used) or self._forbidden_change()
 

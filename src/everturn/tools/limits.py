@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from everturn.tools.sandbox.process_tree import descendants
+
 _MIB = 1024 * 1024
 _MEMORY_MIB_MAX = 4096  # where nothing is configured
 _DISK_TAKEN_MIB = 64  # a command that takes less did not fill the disk
@@ -152,8 +154,11 @@ def _files_free(disk: DiskUsage) -> int:
     return min(_FILES_FREE, disk.files_size // 20)
 
 
-def processes_in(pid: int) -> list[str]:
-    """The processes in the sandbox of this first process; none where they cannot be seen (yet)."""
+def processes_in(pid: int, *, is_kept: bool = False) -> list[str]:
+    """The processes in the sandbox of this first process; none where they cannot be seen (yet). ``is_kept``:
+    it is the keeper of a sandbox without a namespace."""
+    if is_kept:
+        return [str(each) for each in descendants(pid)]
     proc = f"/proc/{pid}/root/proc"
     try:
         if os.stat(proc).st_dev == os.stat("/proc").st_dev:
@@ -178,11 +183,14 @@ def known_usage(
     return None
 
 
-def usage_of(pid: int, processes: Sequence[str], limits: ProcessLimits) -> ResourceUsage:
+def usage_of(
+    pid: int, processes: Sequence[str], limits: ProcessLimits, *, is_kept: bool = False
+) -> ResourceUsage:
     """What these processes of the sandbox use together. For sandboxes without a control group."""
-    proc = Path(f"/proc/{pid}/root/proc")
+    proc = Path("/proc" if is_kept else f"/proc/{pid}/root/proc")
     tasks = 0
-    files = sum(_in_memory(Path(f"/proc/{pid}/root{place}")) for place in ("/tmp", "/dev/shm"))  # noqa: S108
+    places = () if is_kept else ("/tmp", "/dev/shm")  # noqa: S108
+    files = sum(_in_memory(Path(f"/proc/{pid}/root{place}")) for place in places)
     memory = files
     for process in processes:
         fields = _fields(proc / process / "stat")

@@ -362,7 +362,7 @@ class EverturnToolbox:
 
     def _is_gated(self, profile: Profile) -> bool:
         """Does the sandbox of this profile reach the network through the gate?"""
-        is_sandboxed = self._sandbox.state.works and profile.sandbox
+        is_sandboxed = self._sandbox.state.works and self._sandbox.has_gate and profile.sandbox
         return is_sandboxed and profile.network and not profile.host_network
 
     async def _check_sign_in(self, profile: str | None) -> None:
@@ -412,8 +412,9 @@ class EverturnToolbox:
             workspace=call.workspace,
             home=self._workspaces.home,
             is_sandboxed=self._sandbox.state.works and profile.sandbox,
-            has_network=profile.network or profile.host_network,
+            has_network=(profile.network and self._sandbox.has_gate) or profile.host_network,
             has_host_network=profile.host_network,
+            is_guarded=self._sandbox.guards(call.workspace),
             hosts=profile.hosts,
             is_tainted=call.is_tainted,
             limits=profile.limits,

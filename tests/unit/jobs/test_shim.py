@@ -27,6 +27,7 @@ from everturn.jobs.shim import END, LOCK, SPEC, Output, Shim
 from everturn.tools import Sandbox
 from everturn.tools.limits import ProcessLimits
 from everturn.tools.sandbox.view import SandboxView
+from tests.sandbox_levels import sandbox_at
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +47,7 @@ class Bench:
         self.last = home  # the folder of the last job
 
     def replace_bubblewrap(self, program: str) -> None:
-        self._sandbox._program = program
+        self._sandbox._bubblewrap.program = program
 
     async def start(
         self,
@@ -70,10 +71,10 @@ class Bench:
         return folder
 
 
-@pytest.fixture
-async def bench(anyio_backend: str, tmp_path: Path) -> Bench:
+@pytest.fixture(params=["full", "landlock", "landlock 1"])
+async def bench(request: pytest.FixtureRequest, anyio_backend: str, tmp_path: Path) -> Bench:
     home = tmp_path / "home"
-    sandbox = Sandbox(home)
+    sandbox = sandbox_at(request.param, home)
     await sandbox.open()
     return Bench(home, sandbox)
 
@@ -271,6 +272,7 @@ async def test_a_limit_is_in_force_without_a_server(bench: Bench) -> None:
     assert "20" in end.detail or b"fork" in folder.read(0, 4000).data.lower()
 
 
+@pytest.mark.parametrize("bench", ["full"], indirect=True)
 async def test_a_sandbox_that_cannot_start_ends_its_job(bench: Bench) -> None:
     """So it is where no more processes can be made: bubblewrap ends before it says anything."""
     bench.replace_bubblewrap("/bin/false")

@@ -80,6 +80,7 @@ async def open_kit(
     profiles: Profiles | None = None,
     fetcher: Fetcher | None = None,
     extra: Sequence[Tool] = (),
+    sandbox: Sandbox | None = None,
     **options: Any,
 ) -> AsyncIterator[Kit]:
     os.makedirs(home, exist_ok=True)
@@ -95,7 +96,7 @@ async def open_kit(
                 **{"files": store.files, "blobs": store.blobs, **options},
             ),
             given,
-            sandbox=Sandbox(home, is_wanted=has_sandbox),
+            sandbox=sandbox or Sandbox(home, is_wanted=has_sandbox),
             fetcher=fetcher,
             extra=extra,
         ) as toolbox,

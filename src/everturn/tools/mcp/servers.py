@@ -443,7 +443,8 @@ class McpTool:
         if not self.is_trusted:
             # It changed while the turn ran; the next turn asks about what it says now.
             return Judgement(label, denied=f"{self.server.name} has changed its description of this tool.")
-        reach, concern = not context.is_sandboxed, self.concern
+        is_open = self.server.write_project and not context.is_guarded
+        reach, concern = is_open or not context.is_sandboxed, self.concern
         concern = msgspec.structs.replace(
             concern, sends=concern.sends or reach, is_outside=concern.is_outside or reach
         )

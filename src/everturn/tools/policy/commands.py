@@ -217,7 +217,7 @@ def _concerns_outside(text: str, parsed: ParsedLine, context: CallContext) -> li
 
 
 def _outside_concern(reason: str, context: CallContext, *, key: str = "", is_opaque: bool = False) -> Concern:
-    return Concern(reason, key=key, sends=True, is_outside=not context.is_sandboxed, is_opaque=is_opaque)
+    return Concern(reason, key=key, sends=True, is_outside=context.reaches_outside, is_opaque=is_opaque)
 
 
 def _reason(command: SimpleCommand, context: CallContext) -> str:
@@ -225,6 +225,8 @@ def _reason(command: SimpleCommand, context: CallContext) -> str:
         return reason
     if root := _root_program(command):
         return f"it uses {root}"
+    if context.is_sandboxed and not context.is_guarded:
+        return f"it could change what other programs run in this project ({command.name})"
     if context.is_sandboxed:
         return f"it could reach the network ({command.name})"
     return f"it runs without a sandbox ({command.name})"

@@ -34,6 +34,7 @@ _FILES = ("config", "config.worktree", "commondir")
 _SETTINGS = (*_FILES, "hooks")
 _MOUNTED_MAX = 50  # repositories; more are looked at while the command runs, and it is ended if they change
 _SOCKETS_MAX = 500
+_FILES_WATCHED_MAX = 1000  # of a folder that is guarded as a whole
 
 
 class GuardedMount(msgspec.Struct, frozen=True):
@@ -48,8 +49,16 @@ class GuardedMount(msgspec.Struct, frozen=True):
 class ProjectGuard:
     """The guarded files of one project while one command runs in it."""
 
-    def __init__(self, workspace: Path, repositories: Repositories, *, covers_sockets: bool = True) -> None:
-        """Look at the project; this walks through all its folders."""
+    def __init__(
+        self,
+        workspace: Path,
+        repositories: Repositories,
+        *,
+        can_mount: bool = True,
+        covers_sockets: bool = True,
+    ) -> None:
+        """Look at the project; this walks through all its folders. ``can_mount`` False: nothing can be
+        mounted for the command, so everything is watched, and no socket can be used anyway."""
         self._root = str(workspace)
         self._repositories = repositories
         found = repositories.find()
@@ -59,14 +68,16 @@ class ProjectGuard:
         self._had_repository = os.path.lexists(self._at(GIT))
         self._startup_files = tuple(self._find_startup_files())
         self._watched: dict[str, str] = {}  # by path: its version, empty where there is nothing
-        self.places = self._mounts(found)
+        self._version = _version if can_mount else _deep_version
+        self.places = self._mounts(found) if can_mount else self._watch_all(found)
         # What a place held. The owner's Git replaces a file of settings as a whole, and then the kernel takes
         # its mount away, in the sandbox too.
-        paths = [place.path for place in self.places]
+        paths = [place.path for place in self.places] if can_mount else list(self._watched)
         self._contents = {
             path: read_small_file(path) or b"" for path in paths if os.path.basename(path) in _FILES
         }
         foreign = _foreign(repositories, self._sockets)
+        covers_sockets = covers_sockets and can_mount
         self.covers = tuple(map(_cover, foreign[:_SOCKETS_MAX])) if covers_sockets else ()
         self.is_cut = found.is_cut or len(foreign) > _SOCKETS_MAX
 
@@ -88,6 +99,11 @@ class ProjectGuard:
         self._watched.update((path, _version(path)) for path in self._settings_of(rest))
         return tuple(places[path] for path in sorted(places, key=lambda path: path.count("/")))
 
+    def _watch_all(self, found: RepositoryScan) -> tuple[GuardedMount, ...]:
+        paths = (*self._with_targets(self._startup_files), *self._settings_of(found.paths))
+        self._watched = {path: _deep_version(path) for path in paths}
+        return ()
+
     @property
     def covered(self) -> tuple[str, ...]:
         """The sockets that a command cannot connect to, relative to the project."""
@@ -103,7 +119,7 @@ class ProjectGuard:
     def forbidden_change(self) -> str:
         """A change for which the running command must be ended now; empty if there is none."""
         for path, before in self._watched.items():
-            if _version(path) != before:
+            if self._version(path) != before:
                 return self._relative(path)
         for place in self.places:
             if _identity(place.path) != place.identity:
@@ -115,7 +131,7 @@ class ProjectGuard:
 
     def rename_harmful(self) -> list[str]:
         """After a command: rename what it made that other programs would run; return the old names."""
-        aside = [path for path, before in self._watched.items() if _version(path) not in ("", before)]
+        aside = [path for path, before in self._watched.items() if self._version(path) not in ("", before)]
         aside += self._find_replaced()
         self._open_top()
         aside += [path for path in self._find_startup_files() if path not in self._startup_files]
@@ -130,7 +146,9 @@ class ProjectGuard:
             version for path, version in versions if self._sockets.get(path) != version
         )
         with FolderHandle(Path(self._root)) as files:
-            return [self._relative(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
+            names = [self._relative(path) for path in dict.fromkeys(aside) if self._set_aside(files, path)]
+            self._restore_deleted(files)
+        return names
 
     def _open_top(self) -> None:
         """Restore our own rights to the project's folder, if a command took them away.
@@ -173,6 +191,12 @@ class ProjectGuard:
         if path in self._contents:
             files.write(shown, self._contents[path])
         return True
+
+    def _restore_deleted(self, files: FolderHandle) -> None:
+        """Write the settings again that a command deleted, which it can where nothing is mounted."""
+        for path, content in self._contents.items():
+            if self._watched.get(path) and not os.path.lexists(path) and _is_folder(os.path.dirname(path)):
+                files.write(self._relative(path), content)
 
     def _at(self, name: str) -> str:
         return os.path.join(self._root, name)
@@ -350,6 +374,18 @@ def _version(path: str) -> str:
     except OSError:
         return ""
     return f"{found.st_dev}:{found.st_ino}:{found.st_ctime_ns}"
+
+
+def _deep_version(path: str) -> str:
+    """The same of a folder with what is in it; of very many files, the first ones."""
+    versions = [_version(path)]
+    if _is_folder(path):
+        for folder, folders, names in os.walk(path):
+            folders.sort()
+            versions += [_version(os.path.join(folder, name)) for name in (*folders, *sorted(names))]
+            if len(versions) > _FILES_WATCHED_MAX:
+                break
+    return " ".join(versions[:_FILES_WATCHED_MAX])
 
 
 def _is_folder(path: str) -> bool:

@@ -49,6 +49,7 @@ class CallContext(msgspec.Struct, frozen=True):
     is_sandboxed: bool
     has_network: bool  # inside the sandbox; outside there always is one
     has_host_network: bool = False  # not only the web: also this machine and those around it
+    is_guarded: bool = True  # the sandbox keeps it from what other programs run in the workspace
     hosts: tuple[str, ...] = ()  # that the profile allows without a question
     is_tainted: bool = False
     limits: ProcessLimits = ProcessLimits()
@@ -56,8 +57,14 @@ class CallContext(msgspec.Struct, frozen=True):
 
     @property
     def is_contained(self) -> bool:
-        """True if the sandbox contains what it runs, and the gate what it sends."""
-        return self.is_sandboxed and not self.has_host_network
+        """True if the sandbox contains what it runs and changes, and the gate what it sends."""
+        return self.is_sandboxed and self.is_guarded and not self.has_host_network
+
+    @property
+    def reaches_outside(self) -> bool:
+        """True if what it does can reach beyond the workspace: directly, or when other programs run what it
+        wrote there."""
+        return not self.is_sandboxed or not self.is_guarded
 
     @property
     def is_gated(self) -> bool:

@@ -12,8 +12,8 @@ from everturn.tools.policy.guarded import GuardedMount
 from everturn.tools.sandbox import forward, launch
 from everturn.tools.sandbox.view import TMP, SandboxView, environment, python_program
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_ETC = (
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+ETC = (
     "alternatives",
     "ca-certificates",
     "debian_version",
@@ -32,10 +32,10 @@ _ETC = (
     "terminfo",
     "timezone",
 )
-_ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "nsswitch.conf", "protocols", "resolv.conf", "services")
+ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "nsswitch.conf", "protocols", "resolv.conf", "services")
 _GATE = "/tmp/.gate"  # noqa: S108 - private inside the sandbox
 _GATE_PORT = 3128
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _SHARED_BYTES = str(256 * 1024**2)
 _USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
 _FIXED = ("--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv")
@@ -105,9 +105,9 @@ def options_of(
     options = [*_FIXED, *level.user]
     if view.host_network:
         options.append("--share-net")
-    for folder in _SYSTEM:
+    for folder in SYSTEM:
         options += _system_folder(Path(folder))
-    names = _ETC + (_ETC_NETWORK if view.host_network else ())
+    names = ETC + (ETC_NETWORK if view.host_network else ())
     for name in names:
         options += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for path in account_files(home):
@@ -122,7 +122,7 @@ def options_of(
     around = [path for _, path in shown if home.is_relative_to(path)]
     for option, path in shown[: len(around)]:
         options += [option, source(path), str(path)]
-    if around or any(home.is_relative_to(folder) for folder in _SYSTEM):
+    if around or any(home.is_relative_to(folder) for folder in SYSTEM):
         options += ["--tmpfs", str(home)]
     for option, path in shown[len(around) :]:
         options += [option, source(path), str(path)]
@@ -136,7 +136,7 @@ def options_of(
             options += ["--ro-bind", source(path), str(path)]
     # Last, so that the mount points that were made on the way are read-only too.
     options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
-    proxies = dict.fromkeys(_PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if view.is_gated else {}
+    proxies = dict.fromkeys(PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if view.is_gated else {}
     for name, value in (environment(view) | proxies).items():
         options += ["--setenv", name, value]
     return options

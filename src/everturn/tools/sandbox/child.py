@@ -8,6 +8,7 @@ import re
 import select
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -39,6 +40,7 @@ class Child:
         *,
         mark: str = "",
         first: tuple[int, int] | None = None,
+        is_kept: bool = False,
         workspace: Path | None = None,
         guard: ProjectGuard | None = None,
         sockets: Mapping[str, str] | None = None,
@@ -49,9 +51,11 @@ class Child:
         self.stdin = process.stdin
         self.stdout = process.stdout
         self._mark = mark
-        # The first process inside the sandbox, and a handle of it.
+        # The first process inside the sandbox, and a handle of it. With ``is_kept``, ``process`` is its
+        # keeper.
         self._first = first[0] if first else 0
         self._namespace: int | None = first[1] if first else None
+        self._is_kept = is_kept
         self._workspace = workspace
         self.guard = guard
         self._covered = sockets or {}  # by path, with their versions
@@ -68,11 +72,14 @@ class Child:
         """What it and its descendants use now. Zero outside a sandbox, where they cannot be found."""
         if self._namespace is None:
             return ResourceUsage()
-        processes = processes_in(self._first)
+        top = self.process.pid if self._is_kept else self._first
+        processes = processes_in(top, is_kept=self._is_kept)
         group = self.group if self.group is not None and self.group.holds_memory else None
         used = known_usage(processes, limits, group.is_out_of_memory if group else None)
         if used is None:
-            used = await anyio.to_thread.run_sync(usage_of, self._first, processes, limits)
+            used = await anyio.to_thread.run_sync(
+                lambda: usage_of(top, processes, limits, is_kept=self._is_kept)
+            )
         # Once it has ended, another process may have its number.
         if self._namespace is None or _is_over(self._namespace):
             return ResourceUsage()
@@ -90,11 +97,14 @@ class Child:
         """Kill it with everything it started, and wait until all of that is gone.
 
         In a sandbox the first process of the namespace is killed: the kernel then kills the others, and
-        reports the end of the first only after theirs. Outside, the process group is killed, and then
-        every process that left the group but carries the mark of the call in its environment.
+        reports the end of the first only after theirs. A keeper does the same when it is asked to end.
+        Outside, the process group is killed, and then every process that left the group but carries the
+        mark of the call in its environment.
         """
         with anyio.CancelScope(shield=True):
-            if self._namespace is not None:
+            if self._is_kept:
+                await self._end_keeper()
+            elif self._namespace is not None:
                 await _kill_namespace(self._namespace)
                 self._namespace = None
             _kill_group(self.process.pid)
@@ -105,6 +115,15 @@ class Child:
                 self.set_aside += await anyio.to_thread.run_sync(self.guard.rename_harmful)
             await self.process.aclose()
             self._leave_group()
+
+    async def _end_keeper(self) -> None:
+        """Killed, it could not end the others."""
+        with suppress(ProcessLookupError):  # it has ended already, and all others with it
+            self.process.terminate()
+        await self.process.wait()
+        if self._namespace is not None:
+            os.close(self._namespace)
+            self._namespace = None
 
     def _leave_group(self) -> None:
         """Read what the control group knows, then remove it.

@@ -36,10 +36,10 @@ def _release_pipes() -> None:
 def _serve(listener: socket.socket, gate: str) -> None:
     while True:
         client, _ = listener.accept()
-        threading.Thread(target=_connect, args=(client, gate), daemon=True).start()
+        threading.Thread(target=connect, args=(client, gate), daemon=True).start()
 
 
-def _connect(client: socket.socket, gate: str) -> None:
+def connect(client: socket.socket, gate: str) -> None:
     with client, socket.socket(socket.AF_UNIX) as server:
         server.connect(gate)
         back = threading.Thread(target=_copy, args=(server, client), daemon=True)

@@ -1,4 +1,4 @@
-"""The system calls that a sandboxed process may not make, as a filter program for ``bwrap --seccomp``.
+"""The system calls that a sandboxed process may not make, as a filter program for the kernel.
 
 This is a deny list, because compilers, interpreters and debuggers must work. It refuses calls that
 change the machine, calls that reach outside the namespaces, and large parts of the kernel that ordinary
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 # Instructions and return values of classic BPF; linux/bpf_common.h, linux/seccomp.h.
-_LOAD, _JUMP_EQUAL, _JUMP_MORE, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_LOAD, JUMP_EQUAL, _JUMP_MORE, JUMP_BITS, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
 _LAST = 466  # removexattrat: calls that newer kernels add are unknown here, and refused
@@ -146,7 +146,7 @@ _MACHINES = {
     ),
 }
 
-_Step = tuple[int, int, int, int]
+Step = tuple[int, int, int, int]
 
 
 def machine(name: str | None = None) -> CallNumbers | None:
@@ -154,23 +154,24 @@ def machine(name: str | None = None) -> CallNumbers | None:
     return _MACHINES.get(name or platform.machine())
 
 
-def program(numbers: CallNumbers, *, counts_memory: bool) -> bytes:
-    """The filter. ``counts_memory``: a control group counts also memory that belongs to no process."""
-    steps: list[_Step] = [
+def program(numbers: CallNumbers, *, counts_memory: bool, more: Sequence[Step] = ()) -> bytes:
+    """The filter. ``counts_memory``: a control group counts also memory that belongs to no process. ``more``:
+    steps for calls that the others allow."""
+    steps: list[Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         # Other call interfaces of the same machine (32 bits on x86_64) use other numbers.
-        (_JUMP_EQUAL, 1, 0, numbers.architecture),
-        _refusal(errno.ENOSYS),
+        (JUMP_EQUAL, 1, 0, numbers.architecture),
+        refusal(errno.ENOSYS),
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_MORE, 0, 1, _LAST),  # also x32, whose numbers have a high bit set
-        _refusal(errno.ENOSYS),
+        refusal(errno.ENOSYS),
     ]
     for number in (*numbers.not_permitted, *_NOT_PERMITTED.values()):
-        steps += [(_JUMP_EQUAL, 0, 1, number), _refusal(errno.EPERM)]
+        steps += [(JUMP_EQUAL, 0, 1, number), refusal(errno.EPERM)]
     uncounted = () if counts_memory else (numbers.memfd_create, numbers.msgget)
     unknown = (*_NO_SUCH_CALL.values(), *uncounted)
     for number in unknown:
-        steps += [(_JUMP_EQUAL, 0, 1, number), _refusal(errno.ENOSYS)]
+        steps += [(JUMP_EQUAL, 0, 1, number), refusal(errno.ENOSYS)]
     if not counts_memory:
         steps += _if_larger(numbers.shmget, 1, _SHARED_SEGMENT, errno.ENOSPC)
     steps += _if_bits(numbers.clone, 0, _NAMESPACES)
@@ -185,61 +186,61 @@ def program(numbers: CallNumbers, *, counts_memory: bool) -> bytes:
     for number in numbers.sockets:
         steps += _unless_among(number, 0, _FAMILIES, errno.EAFNOSUPPORT)
     steps += _unless_among(numbers.personality, 0, _PERSONALITIES, errno.EPERM)
-    steps.append((_RETURN, 0, 0, _ALLOW))
+    steps += [*more, (_RETURN, 0, 0, _ALLOW)]
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
-def _refusal(error: int) -> _Step:
+def refusal(error: int) -> Step:
     return (_RETURN, 0, 0, _ERRNO | error)
 
 
-def _argument(position: int) -> _Step:
+def argument(position: int) -> Step:
     """Load the lower half of an argument. The kernel ignores the upper half in the calls above."""
     return (_LOAD, 0, 0, 16 + 8 * position)
 
 
-def _only(number: int, steps: Sequence[_Step]) -> list[_Step]:
+def on_call(number: int, steps: Sequence[Step]) -> list[Step]:
     """Run the steps for one call, then load its number again."""
     inner = [*steps, (_LOAD, 0, 0, _NUMBER)]
-    return [(_JUMP_EQUAL, 0, len(inner), number), *inner]
+    return [(JUMP_EQUAL, 0, len(inner), number), *inner]
 
 
-def _if_bits(number: int, position: int, bits: int) -> list[_Step]:
-    return _only(number, [_argument(position), (_JUMP_BITS, 0, 1, bits), _refusal(errno.EPERM)])
+def _if_bits(number: int, position: int, bits: int) -> list[Step]:
+    return on_call(number, [argument(position), (JUMP_BITS, 0, 1, bits), refusal(errno.EPERM)])
 
 
-def _if_larger(number: int, position: int, most: int, error: int) -> list[_Step]:
+def _if_larger(number: int, position: int, most: int, error: int) -> list[Step]:
     """Refuse sizes (64 bits) above this."""
     upper = (_LOAD, 0, 0, 20 + 8 * position)
-    larger = [(_JUMP_MORE, 0, 1, most), _refusal(error)]
-    return _only(number, [upper, (_JUMP_EQUAL, 1, 0, 0), _refusal(error), _argument(position), *larger])
+    larger = [(_JUMP_MORE, 0, 1, most), refusal(error)]
+    return on_call(number, [upper, (JUMP_EQUAL, 1, 0, 0), refusal(error), argument(position), *larger])
 
 
-def _if_made_with(number: int, flags: int, mode: int) -> list[_Step]:
+def _if_made_with(number: int, flags: int, mode: int) -> list[Step]:
     """Refuse to create a file with a set-id bit. If the call creates none, the mode is meaningless."""
-    return _only(
+    return on_call(
         number,
         [
-            _argument(flags),
-            (_JUMP_BITS, 0, 3, _MAKES),
-            _argument(mode),
-            (_JUMP_BITS, 0, 1, _SET_ID),
-            _refusal(errno.EPERM),
+            argument(flags),
+            (JUMP_BITS, 0, 3, _MAKES),
+            argument(mode),
+            (JUMP_BITS, 0, 1, _SET_ID),
+            refusal(errno.EPERM),
         ],
     )
 
 
-def _unless_bits(number: int, position: int, bits: int, error: int) -> list[_Step]:
-    return _only(number, [_argument(position), (_JUMP_BITS, 1, 0, bits), _refusal(error)])
+def _unless_bits(number: int, position: int, bits: int, error: int) -> list[Step]:
+    return on_call(number, [argument(position), (JUMP_BITS, 1, 0, bits), refusal(error)])
 
 
-def _if_among(number: int, position: int, values: Sequence[int], error: int) -> list[_Step]:
-    tests: list[_Step] = []
+def _if_among(number: int, position: int, values: Sequence[int], error: int) -> list[Step]:
+    tests: list[Step] = []
     for value in values:
-        tests += [(_JUMP_EQUAL, 0, 1, value), _refusal(error)]
-    return _only(number, [_argument(position), *tests])
+        tests += [(JUMP_EQUAL, 0, 1, value), refusal(error)]
+    return on_call(number, [argument(position), *tests])
 
 
-def _unless_among(number: int, position: int, values: Sequence[int], error: int) -> list[_Step]:
-    tests: list[_Step] = [(_JUMP_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
-    return _only(number, [_argument(position), *tests, _refusal(error)])
+def _unless_among(number: int, position: int, values: Sequence[int], error: int) -> list[Step]:
+    tests: list[Step] = [(JUMP_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
+    return on_call(number, [argument(position), *tests, refusal(error)])

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+from typing import NamedTuple
 
 import msgspec
 
+from everturn.tools.sandbox.level import Ready
+
+_TIMEOUT_S = 60  # on a busy machine a trial takes seconds; giving up would lower the level
 _INSTALL = {
     "apt-get": "apt-get install bubblewrap",
     "dnf": "dnf install bubblewrap",
@@ -39,21 +45,85 @@ fi
 rm "$PWD/.trial" || exit 15
 """
 
+# The same where there is no namespace. The first argument is the process id of the server. "mode" is
+# printed if the mode of a file can be changed.
+CONFINED_SCRIPT = """
+test -z "$EVERTURN_TRIAL" || exit 11
+grep -q '^CapEff:[[:space:]]*0*$' /proc/self/status || exit 12
+grep -q '^NoNewPrivs:[[:space:]]*1$' /proc/self/status || exit 13
+! cat "$PWD/../scratch/lock" 2>/dev/null || exit 14
+! ls "$PWD/.." 2>/dev/null || exit 14
+: > "$PWD/.trial" || exit 15
+: > "$TMPDIR/trial" || exit 15
+for setting in kernel/core_pattern kernel/hostname vm/swappiness; do
+  ! ( : >> "/proc/sys/$setting" ) 2>/dev/null || exit 16
+done
+grep -q '^Seccomp:[[:space:]]*2$' /proc/self/status || exit 18
+! chmod u+s "$PWD/.trial" 2>/dev/null || exit 19
+! kill -0 "$1" 2>/dev/null || exit 20
+! cat "/proc/$1/environ" >/dev/null 2>&1 || exit 21
+chmod 600 "$PWD/.trial" 2>/dev/null && echo mode
+rm "$PWD/.trial" || exit 15
+"""
+# Succeeds if the proxy can be reached and nothing else can: neither its port elsewhere nor another one here.
+GATE_PROGRAM = """
+import _socket, os, sys
+port = int(os.environ["http_proxy"].rpartition(":")[2])
+_socket.socket().connect(("127.0.0.1", port))
+for place in (("127.0.0.2", port), ("127.0.0.1", port ^ 1)):
+    try:
+        _socket.socket().connect(place)
+    except PermissionError:
+        continue
+    sys.exit(22)
+"""
+
 
 class SandboxState(msgspec.Struct, frozen=True):
-    """For doctor and the settings page. ``level``: full | reduced | none."""
+    """For doctor and the settings page. ``level``: full | reduced | landlock | none. ``gaps``: what this
+    level does not cover, one sentence each."""
 
     level: str
     detail: str
     hint: str = ""
+    gaps: tuple[str, ...] = ()
 
     @property
     def works(self) -> bool:
         return self.level != "none"
 
 
+class TrialEnd(NamedTuple):
+    """``problem``: what went wrong, empty if nothing did. ``said``: what it printed."""
+
+    problem: str
+    said: str = ""
+
+
+def run_trial(ready: Ready) -> TrialEnd:
+    """Run a command of ours that fails if the sandbox does not hold."""
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program and options
+            ready.words,
+            env={"EVERTURN_TRIAL": "leaked"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            pass_fds=ready.passed,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return TrialEnd(str(error))
+    if done.returncode == 0:
+        return TrialEnd("", done.stdout.decode("utf-8", "replace"))
+    why = done.stderr.decode("utf-8", "replace").strip()[-300:]
+    return TrialEnd(why or f"its trial ended with {done.returncode}")
+
+
 def install_hint() -> str:
     """The command that adds bubblewrap here."""
+    if sys.platform == "darwin":
+        return "On macOS there is no sandbox that Everturn can use, so each command asks before it runs."
     for manager, words in _INSTALL.items():
         if shutil.which(manager):
             return f"Install it with: {'' if os.geteuid() == 0 else 'sudo '}{words}"
@@ -66,4 +136,4 @@ def hint_for(detail: str, python: str) -> str:
         return "Allow unprivileged user namespaces."
     if "ermission denied" in detail:
         return f"The sandbox must be able to run {python}: let others enter its folders and run it."
-    return "Without a sandbox each command asks before it runs."
+    return ""

@@ -96,8 +96,10 @@ class Python(Action):
         if context.is_contained:
             return Judgement(label=label)
         where = "that can reach the network" if context.is_sandboxed else "without a sandbox"
+        if context.is_sandboxed and not context.is_guarded:
+            where = "that could change what other programs run in this project"
         concern = Concern(
-            f"it runs Python code {where}", sends=True, is_outside=not context.is_sandboxed, is_opaque=True
+            f"it runs Python code {where}", sends=True, is_outside=context.reaches_outside, is_opaque=True
         )
         return Judgement(label=label, concerns=(concern,))
 

@@ -16,12 +16,14 @@ from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
 
 
 class Sandboxed(msgspec.Struct, frozen=True):
-    """``level``: full | reduced | none. ``hint``: what to do about it, if something can be done."""
+    """``level``: full | reduced | landlock | none. ``hint``: what to do about it, if something can be done.
+    ``gaps``: what this level does not cover, one sentence each."""
 
     is_on: bool
     level: str
     detail: str
     hint: str = ""
+    gaps: tuple[str, ...] = ()
 
 
 class ProfileOut(msgspec.Struct, frozen=True):
@@ -168,4 +170,4 @@ def _hook_out(name: str, hook: Hook, failed: FailedHook | None) -> HookOut:
 
 def sandbox_of(toolbox: EverturnToolbox) -> Sandboxed:
     state = toolbox.sandbox_state()
-    return Sandboxed(state.works, state.level, state.detail, state.hint)
+    return Sandboxed(state.works, state.level, state.detail, state.hint, state.gaps)

@@ -1,0 +1,17 @@
+"""Files in memory through which a child gets what must not be on its command line."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+
+def memory_file(name: str, content: bytes, stack: ExitStack) -> int:
+    """A file in memory, read from its beginning, closed with the stack."""
+    fd = os.memfd_create(name, 0)
+    stack.callback(os.close, fd)
+    left = memoryview(content)
+    while left:
+        left = left[os.write(fd, left) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd

@@ -1,0 +1,25 @@
+"""Starts a keeper without the packages around it, which would import half of Everturn for each command.
+
+Usage: start_keeper.py DESCRIPTOR, of a file with ``spec`` of ``Landlock``.
+"""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Never returns."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    tools = os.path.dirname(folder)
+    places = {"everturn": os.path.dirname(tools), "everturn.tools": tools, "everturn.tools.sandbox": folder}
+    for name, place in places.items():
+        package = type(sys)(name)
+        package.__path__ = [place]
+        sys.modules[name] = package
+    from everturn.tools.sandbox.keeper import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()
