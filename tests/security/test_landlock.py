@@ -273,7 +273,7 @@ a, b = socket.socketpair(); a.send(b"x"); print(b.recv(1))
     assert "b'x'" in result.text
 
 
-async def test_the_tunnel_to_the_gate_serves_no_other_program(kit: Kit) -> None:
+async def test_the_way_to_the_gate_serves_no_other_program(kit: Kit) -> None:
     """It is a port of the machine, which every user of it can reach."""
     # It connects once itself: before that nothing is accepted at all.
     command = (

@@ -14,7 +14,7 @@ from everturn.tools.sandbox.kernel_calls import Refused, check
 from everturn.tools.sandbox.process_tree import all_processes, descendants, is_descendant, leader_of
 
 if TYPE_CHECKING:
-    from everturn.tools.sandbox.tunnel import Tunnel
+    from everturn.tools.sandbox.forwarder import Forwarder
 
 _PIDFD_OPEN, _PIDFD_GETFD = 434, 438
 _RECEIVE, _SEND, _IS_VALID, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104
@@ -29,12 +29,12 @@ class Answers:
     changed."""
 
     def __init__(
-        self, listener: int, spec: dict[str, Any], writable: list[str], tunnel: Tunnel | None
+        self, listener: int, spec: dict[str, Any], writable: list[str], forwarder: Forwarder | None
     ) -> None:
         self._listener = listener
         self._spec = spec
         self._writable = writable
-        self._tunnel = tunnel
+        self._forwarder = forwarder
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._processes = 1  # at least as many as there are, when the last one was made
         try:
@@ -139,13 +139,15 @@ class Answers:
         return any(path == root or path.startswith(root + "/") for root in self._writable)
 
     def _connect(self, call: int, pid: int, arguments: list[int]) -> None:
-        """Connect the command's own socket, and only to the tunnel: what was checked is what is used."""
+        """Connect the command's own socket, and only to the forwarder: what was checked is what is used."""
         address = _read_memory(pid, arguments[1], min(arguments[2], 128))
         self._check_valid(call)
-        if self._tunnel is None or len(address) < 8:
+        if self._forwarder is None or len(address) < 8:
             raise Refused(errno.EACCES)
         family, port, host = struct.unpack("=H2s4s", address[:8])
-        if (family, host) != (_socket.AF_INET, b"\x7f\0\0\1") or port != struct.pack("!H", self._tunnel.port):
+        if (family, host) != (_socket.AF_INET, b"\x7f\0\0\1") or port != struct.pack(
+            "!H", self._forwarder.port
+        ):
             raise Refused(errno.EACCES)
         process = check(
             self._libc.syscall(ctypes.c_long(_PIDFD_OPEN), ctypes.c_int(leader_of(pid)), ctypes.c_uint(0)),
@@ -159,7 +161,7 @@ class Answers:
             )
         finally:
             os.close(process)
-        self._tunnel.connect(own)
+        self._forwarder.connect(own)
 
     def _check_valid(self, call: int) -> None:
         """What was read was the caller's: its number cannot have gone to another process."""

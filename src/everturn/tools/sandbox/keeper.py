@@ -39,7 +39,7 @@ class Keeper:
         self._is_stopped = False
         self._listener = -1
         self._scratch = make_scratch(spec["scratch"])
-        self._tunnel = _open_tunnel(spec)
+        self._forwarder = _open_forwarder(spec)
 
     def run(self) -> int:
         """Run the command to its end, and everything that it started; return its exit code."""
@@ -54,7 +54,7 @@ class Keeper:
             self._child = os.fork()
             if self._child == 0:
                 ours.close()
-                port = self._tunnel.port if self._tunnel else 0
+                port = self._forwarder.port if self._forwarder else 0
                 ConfinedCommand(spec, self._scratch, port).become(theirs)
             theirs.close()
             self._follow(ours)
@@ -76,7 +76,7 @@ class Keeper:
             return  # it could not be started, and said why
         self._listener = struct.unpack("i", ancillary[0][2])[0]
         writable = [os.path.realpath(path) for path in (*spec["write"], self._scratch)]
-        answers = Answers(self._listener, spec, writable, self._tunnel)
+        answers = Answers(self._listener, spec, writable, self._forwarder)
         poll = select.poll()
         for fd in (wake, self._listener, *([spec["hold"]] if spec["hold"] >= 0 else ())):
             poll.register(fd, select.POLLIN)
@@ -144,13 +144,13 @@ class Keeper:
         delete(self._scratch)
 
 
-def _open_tunnel(spec: dict[str, Any]) -> Any:
+def _open_forwarder(spec: dict[str, Any]) -> Any:
     if not spec["gate"]:
         return None
     # Imported only here: most commands have no network, and it takes as long as all the rest.
-    from everturn.tools.sandbox.tunnel import Tunnel
+    from everturn.tools.sandbox.forwarder import Forwarder
 
-    return Tunnel(spec["gate"])
+    return Forwarder(spec["gate"])
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:

@@ -10,7 +10,7 @@ from everturn.tools.sandbox import forward
 from everturn.tools.sandbox.kernel_calls import Refused
 
 
-class Tunnel:
+class Forwarder:
     """Listens where programs look for a proxy and forwards to the gate. It accepts only what ``connect``
     connected: any program of the machine can reach it."""
 
