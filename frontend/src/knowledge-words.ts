@@ -29,9 +29,9 @@ export const knowledgeWords = {
   removeFolderSure: "Delete it? The folder and its files stay.",
   yes: "Delete",
   state: (files: number, sections: number) =>
-    `${files === 1 ? "1 file" : `${files.toLocaleString()} files`}, ${sections === 1 ? "1 section" : `${sections.toLocaleString()} sections`}`,
+    `${files === 1 ? "1 file" : `${files.toLocaleString("en")} files`}, ${sections === 1 ? "1 section" : `${sections.toLocaleString("en")} sections`}`,
   indexedAt: (when: string) => `up to date ${when}`,
-  indexing: (waiting: number) => (waiting ? `reading, ${waiting.toLocaleString()} to go` : "reading"),
+  indexing: (waiting: number) => (waiting ? `reading, ${waiting.toLocaleString("en")} to go` : "reading"),
   notYet: "not read yet",
   elsewhere: (machine: string) => `The folder is on the machine ${machine}. Sessions can search it there.`,
   errors: (count: number) => (count === 1 ? "1 file could not be read" : `${count} files could not be read`),

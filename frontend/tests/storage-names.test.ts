@@ -14,6 +14,7 @@ const texts = [
   "everturn.draft.ses_1",
   "everturn.files.ses_1",
   "everturn.folder.new",
+  "everturn.language",
   "everturn.notify",
   "everturn.panel",
   "everturn.side",
@@ -33,6 +34,7 @@ describe("the names in the browser's storage", () => {
     const prefs = new Prefs();
     prefs.setTheme("dark");
     prefs.setSize("large");
+    prefs.setLanguage("de");
     prefs.toggleSide();
     prefs.setPanel(true);
     prefs.setSideWidth(300);

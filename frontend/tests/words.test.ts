@@ -41,7 +41,7 @@ const same = new Set(
     ["Everturn", "ChatGPT", "Claude", "Open WebUI", "LibreChat", "Anthropic", "OpenAI", "Google", "OpenRouter", "Ollama", "LM Studio", "llama.cpp", "vLLM"],
     ["Agent", "Audio", "Browser", "Budgets", "Chat", "Code", "Cron", "Details", "HTML", "JSON", "Jobs", "Markdown", "Minimal", "Name", "Normal", "PDF"],
     ["Parameter", "Prompt", "Prompts", "Sandbox", "Server", "Skill", "Skills", "Start", "System", "Text", "Token", "Tokens", "Version", "Video", "Webhook"],
-    ["Name: 1", "Name: 3"],
+    ["Name: 1", "Name: 3", "English", "Deutsch"],
   ].flat(),
 );
 /** Read by programs, or examples. */

@@ -1659,6 +1659,7 @@ export interface components {
             title_model: string | null;
             fallback_models: string[] | null;
             favourite_models: string[];
+            language: string | null;
             steps_max: number | null;
             minutes_max: number | null;
             tokens_max: number | null;

@@ -1,8 +1,11 @@
 import { readText, writeText } from "../keep/disk";
+import type { Language } from "../text/language";
 
 /** The tabs of the panel. */
 export type PanelTab = "turn" | "files" | "jobs";
 export type Theme = "system" | "light" | "dark";
+/** Auto: the first language of the browser that the page speaks. */
+export type LanguageChoice = "auto" | Language;
 
 const sideMin = 220;
 const sideMax = 360;
@@ -11,6 +14,7 @@ const sideMax = 360;
 export class Prefs {
   theme = $state<Theme>("system");
   size = $state<"normal" | "large">("normal");
+  language = $state<LanguageChoice>("auto");
   isSideOpen = $state(true);
   isPanelOpen = $state(false);
   panelTab = $state<PanelTab>("turn");
@@ -22,6 +26,8 @@ export class Prefs {
     const theme = readText("everturn.theme");
     if (theme === "light" || theme === "dark") this.theme = theme;
     if (readText("everturn.size") === "large") this.size = "large";
+    const language = readText("everturn.language");
+    if (language === "en" || language === "de") this.language = language;
     this.isSideOpen = readText("everturn.side") !== "closed";
     const panel = readText("everturn.panel");
     this.isPanelOpen = panel !== null && innerWidth > 1180;
@@ -42,6 +48,11 @@ export class Prefs {
     this.size = size;
     writeText("everturn.size", size === "large" ? size : null);
     this.paint();
+  }
+  /** The words are loaded with the page: the caller loads it again. */
+  setLanguage(language: LanguageChoice): void {
+    this.language = language;
+    writeText("everturn.language", language === "auto" ? null : language);
   }
   toggleSide(): void {
     this.isSideOpen = !this.isSideOpen;

@@ -1,13 +1,14 @@
 /** Budgets as bars and words. */
 
 import type { Budget, Usage } from "../api/types";
-import { count, money } from "../text/format";
+import { cents, count, money } from "../text/format";
+import { locale } from "../text/language";
 
 export type Unit = Budget["unit"];
 
 export function amountText(unit: Unit, amount: number): string {
   if (unit === "tokens") return count(amount);
-  return amount >= 0.01 || amount === 0 ? `$${amount.toFixed(2)}` : money(amount);
+  return amount === 0 ? cents(0) : money(amount);
 }
 
 /** What a bar shows, in percent of the limit. Spent comes first: what is beyond the limit has no room. */
@@ -63,9 +64,9 @@ export function dayOf(at: number, zone: string): string {
 
 function format(at: number, zone: string, options: Intl.DateTimeFormatOptions): string {
   try {
-    return new Intl.DateTimeFormat("en-GB", { ...options, timeZone: zone }).format(at);
+    return new Intl.DateTimeFormat(locale, { ...options, timeZone: zone }).format(at);
   } catch {
     // A time zone that this browser does not know.
-    return new Intl.DateTimeFormat("en-GB", options).format(at);
+    return new Intl.DateTimeFormat(locale, options).format(at);
   }
 }

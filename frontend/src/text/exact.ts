@@ -1,5 +1,6 @@
 /** Text that the user approves or trusts: characters that would hide or move a part of it are made visible. */
 
+import { exactWords } from "../exact-words";
 import type { Piece } from "./hits";
 
 const blankLinesMin = 4;
@@ -36,8 +37,8 @@ export function visible(text: string): string {
 
 function mark(found: string): string | null {
   if (found === " " || found === "\n" || found === "\t") return null;
-  if (found.endsWith("\n")) return `[${(found.match(/\n/g) ?? []).length.toLocaleString("en")} blank lines]`;
-  if (/^[ \t]/.test(found)) return `[${found.length.toLocaleString("en")} spaces]`;
+  if (found.endsWith("\n")) return `[${exactWords.blankLines((found.match(/\n/g) ?? []).length)}]`;
+  if (/^[ \t]/.test(found)) return `[${exactWords.spaces(found.length)}]`;
   const code = found.codePointAt(0)!;
   if (code < 0x100) return `\\x${code.toString(16).padStart(2, "0")}`;
   return code > 0xffff ? `\\u{${code.toString(16)}}` : `\\u${code.toString(16).padStart(4, "0")}`;

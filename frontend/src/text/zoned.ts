@@ -1,6 +1,7 @@
 /** Times on the clocks of a time zone; without one, on those of this browser. */
 
-import { time } from "./format";
+import { relativeDay, time } from "./format";
+import { locale } from "./language";
 
 const nb = "\u00a0";
 const formats = new Map<string, Intl.DateTimeFormat>();
@@ -10,10 +11,10 @@ function format(zone: string | undefined, options: Intl.DateTimeFormatOptions): 
   let found = formats.get(key);
   if (!found) {
     try {
-      found = new Intl.DateTimeFormat("en-GB", { ...options, timeZone: zone });
+      found = new Intl.DateTimeFormat(locale, { ...options, timeZone: zone });
     } catch {
       // The server knows a zone that this browser does not.
-      found = new Intl.DateTimeFormat("en-GB", options);
+      found = new Intl.DateTimeFormat(locale, options);
     }
     formats.set(key, found);
   }
@@ -41,20 +42,24 @@ export function zonedWhen(at: number, now: number, zone?: string): string {
 
 /** The same for what has been: today is named. */
 export function zonedPast(at: number, now: number, zone?: string): string {
-  return daysBetween(at, now, zone) === 0 ? `today ${zonedTime(at, zone)}` : zonedWhen(at, now, zone);
+  return daysBetween(at, now, zone) === 0 ? `${relativeDay(0)} ${zonedTime(at, zone)}` : zonedWhen(at, now, zone);
 }
+
+const short = new Intl.RelativeTimeFormat(locale, { style: "short" });
+const long = new Intl.RelativeTimeFormat(locale);
+const atOnce = new Intl.RelativeTimeFormat(locale, { numeric: "auto" });
 
 /** "in 36 min", "in 23 h", "in 7 days", "in 4 months". */
 export function ahead(at: number, now: number): string {
   const minutes = Math.max(0, Math.round((at - now) / 60_000));
-  if (minutes < 1) return "now";
-  if (minutes < 60) return `in ${minutes}${nb}min`;
+  if (minutes < 1) return atOnce.format(0, "second");
+  if (minutes < 60) return short.format(minutes, "minute").replace(/ (?=\D+$)/, nb);
   const hours = Math.round(minutes / 60);
-  if (hours < 36) return `in ${hours}${nb}h`;
+  if (hours < 36) return short.format(hours, "hour").replace(/ (?=\D+$)/, nb);
   const days = Math.round(hours / 24);
-  if (days < 60) return `in ${days} days`;
+  if (days < 60) return long.format(days, "day");
   const months = Math.round(days / 30.4);
-  return months < 24 ? `in ${months} months` : `in ${Math.round(days / 365)} years`;
+  return months < 24 ? long.format(months, "month") : long.format(Math.round(days / 365), "year");
 }
 
 /** "2026-11-18", by which days are told apart. */

@@ -24,6 +24,7 @@ class Preferences(msgspec.Struct, frozen=True, omit_defaults=True):
     tokens_max: int | None = None
     cost_usd_max: float | None = None
     favourite_models: tuple[str, ...] = ()
+    language: str | None = None  # of chats and notifications
 
     def over(self, settings: EngineSettings) -> EngineSettings:
         """These preferences applied to the settings."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import anyio
 import msgspec
@@ -22,6 +22,7 @@ class ChangePreferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     profile: Annotated[str, Meta(min_length=1, max_length=100)] | UnsetType | None = UNSET
     title_model: ModelName | UnsetType | None = UNSET
     fallback_models: Annotated[tuple[ModelName, ...], Meta(max_length=8)] | UnsetType | None = UNSET
+    language: Literal["en", "de"] | UnsetType | None = UNSET
     favourite_models: Annotated[tuple[ModelName, ...], Meta(max_length=50)] | UnsetType = UNSET
     steps_max: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
     minutes_max: Annotated[float, Meta(gt=0, le=10_080)] | UnsetType | None = UNSET

@@ -1,6 +1,6 @@
 import type { Job } from "../../api/types";
 import { hasFailed, isAtWork } from "../../state/jobs";
-import { duration, time, when } from "../../text/format";
+import { duration, relativeDay, time, when } from "../../text/format";
 import { workWords } from "../../work-words";
 import type { IconName } from "../icons";
 
@@ -36,5 +36,5 @@ export function whyOf(job: Job): string {
 
 export function startedOf(job: Job, now: number): string {
   const said = when(job.started_at, now);
-  return said.startsWith("today ") ? time(job.started_at) : said;
+  return said.startsWith(`${relativeDay(0)} `) ? time(job.started_at) : said;
 }

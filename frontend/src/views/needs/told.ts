@@ -6,6 +6,7 @@ import { platformOf, sessionOf, sharesOf, type Need } from "../../state/needs";
 import { labelOf, lookOf } from "../../state/tools";
 import { visible } from "../../text/exact";
 import { bytes, count, duration, time, when } from "../../text/format";
+import { locale } from "../../text/language";
 import { platformName } from "../../text/platforms";
 import { words } from "../../words";
 import { callOf } from "../../state/needs";
@@ -90,11 +91,10 @@ export function firstLine(text: string): string {
 
 /** "at 12:00" today, with the day otherwise. */
 function ahead(at: number, now: number): string {
-  const told = when(at, now);
-  if (told.startsWith("today ")) return `at ${told.slice(6)}`;
   const days = Math.round((new Date(at).setHours(0, 0, 0, 0) - new Date(now).setHours(0, 0, 0, 0)) / 86_400_000);
-  if (days === 1) return `tomorrow at ${time(at)}`;
-  return `on ${new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short" }).format(at)} at ${time(at)}`;
+  if (days === 0) return needsWords.atTime(time(at));
+  if (days === 1) return needsWords.tomorrowAt(time(at));
+  return needsWords.onDayAt(new Intl.DateTimeFormat(locale, { weekday: "short", day: "numeric", month: "short" }).format(at), time(at));
 }
 
 /** The session that the user knows: a delegate is named after the one that it works for. */

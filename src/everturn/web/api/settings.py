@@ -49,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True):
     title_model: str | None
     fallback_models: tuple[str, ...] | None
     favourite_models: tuple[str, ...]
+    language: str | None
     steps_max: int | None
     minutes_max: float | None
     tokens_max: int | None
