@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { reasonInGerman } from "../src/words/de/reasons";
 
 type Said = Record<string, unknown>;
 
@@ -56,6 +57,13 @@ describe("German words", () => {
     const there = textsOf(german);
     const left = [...textsOf(english)].filter(([name, text]) => there.get(name) === text && !same.has(text) && !notWords.test(name) && /[a-z]{2}/.test(text.replace(/text\d/g, "")));
     expect(left.map(([name, text]) => `${name}: ${text}`)).toEqual([]);
+  });
+
+  it("give the reason of an approval, and leave what they do not know as it was said", () => {
+    expect(reasonInGerman("It deletes whole folders. If allowed for this session or always, the agent may then run exactly rm -rf alt.")).toBe(
+      "Der Befehl löscht ganze Ordner. Mit einer Erlaubnis für die Sitzung oder für immer darf der Agent dann: genau ausführen: rm -rf alt",
+    );
+    expect(reasonInGerman("It sings.")).toBe("It sings.");
   });
 
   it("use du, never Sie", () => {

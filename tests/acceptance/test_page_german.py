@@ -24,7 +24,11 @@ SECTIONS = (
 # A folder for pictures of each place, to be looked at.
 PICTURES = os.environ.get("EVERTURN_PICTURES")
 # English words that no German sentence has. Names, code and what a person or a model wrote are left out.
-LEFTOVER = re.compile(r"\b(the|and|with|your|you|this|was|not|are|from|when|which|shown|saved|settings)\b", re.I)
+LEFTOVER = re.compile(r"\b(the|and|with|your|you|this|are|from|when|which|shown|saved|settings)\b", re.I)
+
+
+# Said by the server and not translated: what a profile tells the model, and what the sandbox found on this machine.
+ENGLISH = re.compile(r"^You are Everturn|^bubblewrap |Landlock")
 
 
 async def look(page: Page, name: str, problems: list[str]) -> None:
@@ -35,14 +39,16 @@ async def look(page: Page, name: str, problems: list[str]) -> None:
     problems.extend(f"{name}: cut: {node}" for node in await cut(page))
     shown = await page.evaluate(
         """() => {
-            const kept = document.body.cloneNode(true);
-            const foreign = 'noscript, script, style, svg, code, pre, .say, .md, .mono, .out';
-            kept.querySelectorAll(foreign).forEach((node) => node.remove());
-            return [kept.textContent, ...[...kept.querySelectorAll('[aria-label], [title], [placeholder]')].flatMap((node) =>
-                ['aria-label', 'title', 'placeholder'].map((name) => node.getAttribute(name) ?? ''))].join('\\n');
+            const foreign = 'noscript, script, style, svg, code, pre, kbd, .say, .md, .mono, .out';
+            const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+            const found = [];
+            while (walker.nextNode()) if (!walker.currentNode.parentElement.closest(foreign)) found.push(walker.currentNode.data);
+            for (const node of document.querySelectorAll('[aria-label], [title], [placeholder]'))
+                for (const name of ['aria-label', 'title', 'placeholder']) found.push(node.getAttribute(name) ?? '');
+            return [...new Set(found.map((text) => text.trim()))];
         }"""
     )
-    problems.extend(f"{name}: {line.strip()[:200]}" for line in shown.splitlines() if LEFTOVER.search(line))
+    problems.extend(f"{name}: {text[:200]}" for text in shown if LEFTOVER.search(text) and not ENGLISH.search(text))
     if PICTURES:
         await page.screenshot(path=f"{PICTURES}/{name}-{width}.png")
 

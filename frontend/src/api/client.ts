@@ -1,6 +1,7 @@
 /** Calls the server. Failures come as `Problem` (it answered no) or `Away` (it did not answer). */
 
 import type { FileChange } from "./types";
+import { problemWords } from "../problem-words";
 
 export class Problem extends Error {
   constructor(
@@ -131,6 +132,7 @@ export function freshKey(): string {
 }
 
 export function explain(error: unknown, away: string): string {
+  if (error instanceof Problem && problemWords.said[error.code]) return problemWords.said[error.code]!;
   if (error instanceof Problem) return error.hint ? `${error.message} ${error.hint}` : error.message;
   if (error instanceof Away) return away;
   return error instanceof Error ? error.message : String(error);

@@ -55,7 +55,7 @@ export function ahead(at: number, now: number): string {
   if (minutes < 1) return atOnce.format(0, "second");
   if (minutes < 60) return short.format(minutes, "minute").replace(/ (?=\D+$)/, nb);
   const hours = Math.round(minutes / 60);
-  if (hours < 36) return short.format(hours, "hour").replace(/ (?=\D+$)/, nb);
+  if (hours < 36) return short.format(hours, "hour").replace(/ (?=\D+$)/, nb).replace("hr", "h");
   const days = Math.round(hours / 24);
   if (days < 60) return long.format(days, "day");
   const months = Math.round(days / 30.4);

@@ -2,6 +2,7 @@
 
 import type { words as english } from "../../words";
 import type { Twin } from "../twin";
+import { reasonInGerman } from "./reasons";
 
 const nb = "\u00a0";
 const rules = new Intl.PluralRules("de");
@@ -29,7 +30,7 @@ export const words: Twin<typeof english> = {
   approveTag: "Freigeben",
   answerTag: "Antworten",
   decideTag: "Entscheiden",
-  allSaved: "Alles gespeichert",
+  allSaved: "Gespeichert",
   unreachable: "Server nicht erreichbar",
   unreachableWhy: "Die Verbindung wird wieder aufgebaut. Nichts ist verloren.",
   notSaving: (why) => `Es wird nichts gespeichert: ${why}`,
@@ -171,7 +172,7 @@ export const words: Twin<typeof english> = {
   askedNow: "gerade gefragt",
   alsoAsked: (platform) => `auch in ${platform} gefragt`,
   startedAt: (time) => `gestartet ${time}`,
-  askedBecause: (why) => `Braucht eine Freigabe: ${why}`,
+  askedBecause: (why) => `Braucht eine Freigabe: ${reasonInGerman(why)}`,
   toItsEnd: "Zum Ende springen",
   readFirst: "Lies es zuerst bis zum Ende",
   textInQuestion: "Text",

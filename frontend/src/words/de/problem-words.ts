@@ -1,0 +1,52 @@
+/** German words for errors, by their code. Where the code says too little, such as for a value that is not valid, the server's
+ * own words are shown. */
+
+import type { problemWords as english } from "../../problem-words";
+import type { Twin } from "../twin";
+
+export const problemWords: Twin<typeof english> = {
+  said: {
+    access_needed: "Melde dich an.",
+    blob_damaged: "Die gespeicherten Bytes sind beschädigt. „everturn doctor“ listet solche Dateien auf.",
+    blob_missing: "Die gespeicherten Bytes fehlen. „everturn doctor“ listet solche Dateien auf.",
+    body_too_large: "Das ist zu groß. Es wurde nichts gespeichert.",
+    body_too_slow: "Das Hochladen war zu langsam und wurde abgebrochen. Versuch es noch einmal.",
+    budget_reached: "Ein Budget ist aufgebraucht. Nichts ist verloren.",
+    compaction_failed: "Frühere Nachrichten konnten nicht zusammengefasst werden. Nichts ist verloren.",
+    context_too_long: "Die Unterhaltung ist zu lang für dieses Modell. Fasse frühere Nachrichten zusammen oder wähle ein anderes Modell.",
+    deleted: "Das wurde gelöscht und bleibt gelöscht.",
+    delegates_too_deep: "Unteragenten können hier keine weiteren Unteragenten haben.",
+    disk_full: "Der Datenträger ist voll. Schaffe Platz und versuch es noch einmal. Alles vorher Bestätigte ist sicher.",
+    disk_read_only: "Der Datenordner ist schreibgeschützt. Mach ihn beschreibbar und versuch es noch einmal. Alles vorher Bestätigte ist sicher.",
+    file_missing: "Die Datei fehlt. „everturn doctor“ listet solche Dateien auf.",
+    file_unreadable: "Die Datei ist nicht lesbar. Prüfe den Datenträger und versuch es noch einmal. Nichts ist verloren.",
+    internal: "Im Server ist ein Fehler aufgetreten. Er steht im Protokoll des Servers.",
+    job_elsewhere: "Dieser Job läuft auf einer anderen Maschine.",
+    jobs_off: "Hier können keine Jobs gestartet werden.",
+    memory_provider_failed: "Das Gedächtnis antwortet nicht. Es wird später erneut versucht; nichts ist verloren.",
+    model_dropped: "Die Verbindung zum Modell brach ab.",
+    model_key_missing: "Für dieses Modell fehlt ein Schlüssel. Trage ihn in den Einstellungen unter Modelle ein.",
+    model_overloaded: "Der Anbieter des Modells ist überlastet. Versuch es gleich noch einmal.",
+    model_rate_limited: "Der Anbieter des Modells begrenzt die Anfragen. Versuch es gleich noch einmal.",
+    model_timeout: "Das Modell hat zu lange nicht geantwortet.",
+    not_found: "Das gibt es nicht oder nicht mehr.",
+    overloaded: "Der Server ist gerade überlastet. Versuch es gleich noch einmal.",
+    scope_missing: "Dazu hat dieser Zugang kein Recht.",
+    server_away: "Der Server ist nicht erreichbar.",
+    session_busy: "In dieser Sitzung läuft eine Antwort. Stoppe sie oder warte, bis sie fertig ist.",
+    sign_in_needed: "Melde dich an.",
+    stale_file: "Die Datei hat sich inzwischen geändert. Lies sie neu und speichere dann.",
+    stale_version: "Das hat sich inzwischen geändert. Lies es neu und wiederhole die Änderung, wenn sie noch sinnvoll ist.",
+    stopping: "Der Server fährt gerade herunter.",
+    storage_away: "Der Dateispeicher ist nicht erreichbar. Nichts ist verloren.",
+    store_away: "Die Datenbank ist nicht erreichbar. Alles vorher Bestätigte ist sicher.",
+    store_broken: "Die Datenbank ist beschädigt. Prüfe den Datenträger und starte dann neu. Alles vorher Bestätigte ist sicher.",
+    store_fault: "Die Datenbank hat einen Fehler gemeldet. Es wurde nichts gespeichert.",
+    text_empty: "Die Nachricht hat keinen Text und keinen Anhang.",
+    text_too_long: "Die Nachricht ist zu lang. Hänge sie als Datei an. Es wurde nichts gespeichert.",
+    too_many_attempts: "Zu viele Versuche. Warte einen Moment.",
+    too_many_delegates: "Zu viele Unteragenten auf einmal.",
+    too_many_jobs: "Es laufen zu viele Jobs. Stoppe einen oder warte, bis einer endet.",
+    wrong_password: "Falsches Passwort.",
+  },
+};
