@@ -17,10 +17,26 @@ pytestmark = [
     pytest.mark.skipif(not PAGE.exists(), reason="the page is not built (npm run build in frontend/)"),
 ]
 DONE = 'article[data-state="completed"]'
-SECTIONS = (
-    "models profiles skills prompts mcp tools approvals budgets memory knowledge "
-    "channels access usage audit health appearance notifications keyboard"
-).split()
+SECTIONS = [
+    "models",
+    "profiles",
+    "skills",
+    "prompts",
+    "mcp",
+    "tools",
+    "approvals",
+    "budgets",
+    "memory",
+    "knowledge",
+    "channels",
+    "access",
+    "usage",
+    "audit",
+    "health",
+    "appearance",
+    "notifications",
+    "keyboard",
+]
 # A folder for pictures of each place, to be looked at.
 PICTURES = os.environ.get("EVERTURN_PICTURES")
 # English words that no German sentence has. Names, code and what a person or a model wrote are left out.
@@ -48,7 +64,9 @@ async def look(page: Page, name: str, problems: list[str]) -> None:
             return [...new Set(found.map((text) => text.trim()))];
         }"""
     )
-    problems.extend(f"{name}: {text[:200]}" for text in shown if LEFTOVER.search(text) and not ENGLISH.search(text))
+    problems.extend(
+        f"{name}: {text[:200]}" for text in shown if LEFTOVER.search(text) and not ENGLISH.search(text)
+    )
     if PICTURES:
         await page.screenshot(path=f"{PICTURES}/{name}-{width}.png")
 
@@ -109,13 +127,17 @@ async def test_the_language_is_chosen_in_the_settings_and_only_its_words_are_loa
         page = await (await house.context()).new_page()
         await page.goto(house.url + "#/settings/appearance")
         await expect(page.locator("html")).to_have_attribute("lang", "en")
-        words = "[...document.querySelectorAll('link[rel=modulepreload][href*=first]')].map((link) => link.href)"
+        words = (
+            "[...document.querySelectorAll('link[rel=modulepreload][href*=first]')].map((link) => link.href)"
+        )
         english = await page.evaluate(words)
         await page.get_by_label("Language").select_option("de")
         await expect(page.locator(".pane h2")).to_have_text("Darstellung")
         await expect(page.locator("html")).to_have_attribute("lang", "de")
         german_words = await page.evaluate(words)
-        assert english and german_words and not set(english) & set(german_words)
+        assert english
+        assert german_words
+        assert not set(english) & set(german_words)
         asked = await page.evaluate("performance.getEntriesByType('resource').map((entry) => entry.name)")
         assert not set(english) & set(asked)
         assert (await house.api("GET", "api/settings"))["language"] == "de"
