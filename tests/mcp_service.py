@@ -197,6 +197,22 @@ class McpService:
             await ctx.session.send_tool_list_changed()
             return "learned"
 
+        @server.tool(description="Grow: another prompt and another resource.")
+        async def grow(ctx: Context) -> str:
+            @server.prompt(description="Praise a book.")
+            async def praise(book: str) -> str:
+                return f"Praise {book}."
+
+            @server.resource("shelf://second", description="The second shelf.")
+            async def second() -> str:
+                return "a novel"
+
+            await ctx.notify_prompts_changed()
+            await ctx.session.send_prompt_list_changed()
+            await ctx.notify_resources_changed()
+            await ctx.session.send_resource_list_changed()
+            return "grown"
+
         @server.resource("shelf://first", description="The first shelf.")
         async def first() -> str:
             return "a dictionary, an atlas"

@@ -67,6 +67,14 @@ export const settingsWords = {
   ownDoesNotAsk: "runs without asking",
   ownSafe: "repeated after a crash",
   ownInDoubt: "never repeated by itself",
+  toolAsksNever: "never asks",
+  toolAsksWhen: (when: string) => `asks if ${when}`,
+  /** By tool; what the server says of others is shown as it is. */
+  toolAsksAbout: {} as Record<string, string>,
+  toolAsks: (when: string) => `asks about ${when}`,
+  toolReads: "only reads, so repeated after a crash",
+  toolKey: "repeated after a crash, and recognises it",
+  toolOutput: (bytes: number) => `${Math.round(bytes / 1000)} kB of its result for the model`,
   ownTime: (seconds: number) => `at most ${seconds} s`,
   toolHelp: {
     apply_patch: "Changes several files at once, or none if a part does not fit.",

@@ -104,6 +104,7 @@ const english = {
   copied: "Copied",
   copyMessage: "Copy message",
   copyAnswer: "Copy answer",
+  sources: "Sources",
   copyConversation: "Copy session",
   print: "Print",
   edit: "Edit",

@@ -2034,6 +2034,14 @@ export interface components {
             source?: string;
             /** @default null */
             asks?: boolean | null;
+            /** @default  */
+            asks_when?: string;
+            /** @default false */
+            reads_only?: boolean;
+            /** @default false */
+            takes_key?: boolean;
+            /** @default 0 */
+            output_bytes_max?: number;
         };
         /** ToolOutput */
         ToolOutput: {

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from everturn.domain.errors import FileMissing, Gone, NotFound
 from everturn.domain.media import document_kind
-from everturn.domain.messages import Attachment, Message
+from everturn.domain.messages import Attachment, Message, Result
 from everturn.domain.model import Abilities
+from everturn.domain.pictures import SEEN_BYTES_MAX, SEEN_MAX, SEEN_TYPES, pictures_of
 from everturn.domain.store_values import File
 from everturn.engine.context import is_text
 from everturn.engine.services import TurnServices
@@ -44,7 +45,17 @@ class Attachments:
             if content is not None and len(content) <= left:
                 loaded[part.file_id] = content
                 left -= len(content)
+        if abilities.images:
+            await self._load_pictures(history, loaded, left)
         return loaded
+
+    async def _load_pictures(self, history: Sequence[Message], loaded: dict[str, bytes], left: int) -> None:
+        """Add the newest pictures that tools returned, up to the bounds."""
+        for part in _find_pictures(history)[:SEEN_MAX]:
+            content = await self._content(part)
+            if content is not None and len(content) <= left:
+                loaded[part.file_id] = content
+                left -= len(content)
 
     async def _content(self, part: Attachment) -> bytes | None:
         if part.file_id not in self._read:
@@ -80,6 +91,18 @@ class Attachments:
         if not is_words and file.size > settings.attachment_bytes_max:
             return None
         return b"".join([piece async for piece in self._services.store.files.read(file)])
+
+
+def _find_pictures(history: Sequence[Message]) -> list[Attachment]:
+    found = [
+        Attachment(picture.id, picture.name, picture.media, picture.size)
+        for message in history
+        for part in message.parts
+        if type(part) is Result
+        for picture in pictures_of(part)
+        if picture.media in SEEN_TYPES and picture.size <= SEEN_BYTES_MAX
+    ]
+    return list(reversed(found))
 
 
 def _find_attachments(history: Sequence[Message]) -> list[Attachment]:

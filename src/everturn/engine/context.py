@@ -29,6 +29,7 @@ from everturn.domain.messages import (
     UsedSkill,
 )
 from everturn.domain.model import Abilities, ModelRequest, ToolSchema
+from everturn.domain.pictures import pictures_of, with_pictures
 from everturn.engine.file_notes import list_saved
 
 _CHARS_PER_TOKEN = 3.6
@@ -92,9 +93,13 @@ def show(
                 messages[-1] = _put_before(shaped, messages[-1])
             else:
                 messages.append(shaped)
-    has_files = any(type(part) is Attachment for message in new for part in message.parts)
+    has_files = any(_has_file(part) for message in new for part in message.parts)
     last = history[-1] if history else None
     return Shown(model, abilities, len(history), last, has_files, tuple(messages), tokens)
+
+
+def _has_file(part: AnyPart) -> bool:
+    return type(part) is Attachment or (type(part) is Result and bool(pictures_of(part)))
 
 
 def _is_note(message: Message) -> bool:
@@ -233,7 +238,7 @@ def _shape_part(
             is_wanted = part.opaque is not None and part.model == model and not part.is_abandoned
             return (part,) if is_wanted else ()
         case Result():
-            return (_mention_change(mark_untrusted(_without_output(part))),)
+            return (_mention_change(mark_untrusted(_without_output(_with_seen(part, abilities, files)))),)
         case Attachment():
             return (_show_attachment(part, abilities, files),)
         case Summary():
@@ -248,6 +253,13 @@ def _shape_part(
             return ()
         case _:
             return (part,)
+
+
+def _with_seen(result: Result, abilities: Abilities, files: Mapping[str, bytes]) -> Result:
+    """The result with the pictures that this model is given."""
+    if not pictures_of(result):
+        return result
+    return with_pictures(result, files if abilities.images else ())
 
 
 def _without_output(result: Result) -> Result:
@@ -305,7 +317,8 @@ def is_text(media_type: str, name: str) -> bool:
 
 def _is_shown(file_id: str, messages: Iterable[Message]) -> bool:
     return any(
-        isinstance(part, Attachment) and part.file_id == file_id
+        (isinstance(part, Attachment) and part.file_id == file_id)
+        or (isinstance(part, Result) and any(one.id == file_id for one in pictures_of(part)))
         for message in messages
         for part in message.parts
     )
@@ -335,7 +348,10 @@ def tokens_of(message: Message) -> int:
     images = 0
     for part in message.parts:
         match part:
-            case Text(text=text) | Result(text=text) | Summary(text=text) | Reasoning(text=text):
+            case Result(text=text):
+                chars += len(text)
+                images += len(pictures_of(part))
+            case Text(text=text) | Summary(text=text) | Reasoning(text=text):
                 chars += len(text)
             case Call():
                 chars += len(part.name) + len(part.arguments)

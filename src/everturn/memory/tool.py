@@ -25,6 +25,7 @@ class MemoryTool(Action):
     look_up gives."""
 
     name = TOOL_NAME
+    asks_when = "text from outside is in the session"
     is_safe_to_repeat = True  # remembering or forgetting a fact twice changes nothing
     is_untrusted = False
 

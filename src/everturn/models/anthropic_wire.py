@@ -18,7 +18,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.json_types import Json, JsonObject
-from everturn.domain.messages import Call, Message, Outcome, Reasoning
+from everturn.domain.messages import Call, Message, Outcome, Reasoning, Result
 from everturn.domain.model import (
     Chunk,
     ModelRequest,
@@ -407,11 +407,18 @@ def _results(said: ModelStep) -> list[JsonObject]:
         {
             "type": "tool_result",
             "tool_use_id": _wire_id(result.call_id),
-            "content": result.text or "(no output)",
+            "content": _result_content(result, said.pictures.get(result.call_id, ())),
             "is_error": result.outcome is not Outcome.OK,
         }
         for result in said.results
     ]
+
+
+def _result_content(result: Result, pictures: tuple[Image, ...]) -> str | list[JsonObject]:
+    text = result.text or "(no output)"
+    if not pictures or result.outcome is not Outcome.OK:  # an error may hold nothing but text
+        return text
+    return [{"type": "text", "text": text}, *map(_write_asked_part, pictures)]
 
 
 def _tools(tools: tuple[ToolSchema, ...], *, is_marked: bool) -> list[JsonObject]:

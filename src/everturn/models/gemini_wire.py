@@ -20,7 +20,7 @@ from everturn.domain.model import Chunk, ModelRequest, ToolSchema
 from everturn.domain.parameters import Effort
 from everturn.domain.turns import FinishReason, Usage
 from everturn.models.event_wire import EventReading, EventWire, Merged
-from everturn.models.history import Image, ModelStep, UserStep, arguments_of, history_steps
+from everturn.models.history import PICTURES, Image, ModelStep, UserStep, arguments_of, history_steps
 from everturn.models.history_cache import HistoryCache
 from everturn.models.refusals import Sent, send_once
 from everturn.models.wire import RequestSender, Target, encode
@@ -244,7 +244,7 @@ def _write_all(
         else:
             contents.append({"role": "model", "parts": _write_step(step, target)})
             if step.results:
-                contents.append({"role": "user", "parts": [_result(result) for result in step.results]})
+                contents.append({"role": "user", "parts": [*map(_result, step.results), *_pictures(step)]})
     return contents
 
 
@@ -284,6 +284,12 @@ def _signatures(said: ModelStep, target: Target) -> JsonObject:
 def _result(result: Result) -> JsonObject:
     field = "output" if result.outcome is Outcome.OK else "error"
     return {"functionResponse": {"name": result.name, "response": {field: result.text}}}
+
+
+def _pictures(said: ModelStep) -> list[JsonObject]:
+    """Beside the results, where every model takes them."""
+    pictures = [picture for found in said.pictures.values() for picture in found]
+    return [_asked_part(part) for part in (PICTURES, *pictures)] if pictures else []
 
 
 def _tool(tool: ToolSchema) -> JsonObject:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from everturn.domain.json_types import JsonObject
-from everturn.domain.messages import Attachment, Call, Message, Role, Text
+from everturn.domain.messages import AnyPart, Attachment, Call, Message, Result, Role, Text
+from everturn.domain.pictures import pictures_of
 from everturn.models.wire import Target, encode
 
 MESSAGES_MIN = 100  # a shorter history is encoded again
@@ -82,9 +83,13 @@ def _cut(messages: Sequence[Message], start: int, spare: int) -> int:
     what is sent of them changes.
     """
     for end in range(start, len(messages)):
-        if any(type(part) is Attachment for part in messages[end].parts):
+        if any(_has_file(part) for part in messages[end].parts):
             return _find_closing(messages, end, spare=0)
     return _find_closing(messages, len(messages), spare)
+
+
+def _has_file(part: AnyPart) -> bool:
+    return type(part) is Attachment or (type(part) is Result and bool(pictures_of(part)))
 
 
 def _find_closing(messages: Sequence[Message], end: int, spare: int) -> int:

@@ -11,7 +11,7 @@ from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Call, Message, Role
 from everturn.domain.model import ModelRequest, ToolSchema
 from everturn.domain.parameters import Effort
-from everturn.models.history import Image, ModelStep, UserStep, arguments_text, history_steps
+from everturn.models.history import PICTURES, Image, ModelStep, UserStep, arguments_text, history_steps
 from everturn.models.history_cache import HistoryCache
 from everturn.models.wire import Target, digest
 
@@ -78,6 +78,9 @@ def _write_all(
                 {"role": "tool", "tool_call_id": _wire_id(result.call_id, target), "content": result.text}
                 for result in step.results
             ]
+            if step.pictures and not _MISTRAL.search(target.model):  # Mistral wants its answer there
+                pictures = [picture for found in step.pictures.values() for picture in found]
+                messages.append({"role": "user", "content": _content((PICTURES, *pictures))})
     return messages
 
 

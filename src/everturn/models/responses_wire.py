@@ -16,7 +16,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.json_types import Json, JsonObject
-from everturn.domain.messages import Call, Message, Reasoning
+from everturn.domain.messages import Call, Message, Reasoning, Result
 from everturn.domain.model import Chunk, ModelRequest, ToolSchema
 from everturn.domain.parameters import Effort
 from everturn.domain.turns import FinishReason, Usage
@@ -303,10 +303,19 @@ def _write_step(said: ModelStep, target: Target) -> list[JsonObject]:
             }
         )
     items += [
-        {"type": "function_call_output", "call_id": short_id(result.call_id), "output": result.text}
+        {
+            "type": "function_call_output",
+            "call_id": short_id(result.call_id),
+            "output": _output(result, said.pictures.get(result.call_id, ())),
+        }
         for result in said.results
     ]
     return items
+
+
+def _output(result: Result, pictures: tuple[Image, ...]) -> str | list[JsonObject]:
+    """A plain string if there is only text: not every server takes parts."""
+    return result.text if not pictures else [_asked_part(result.text), *map(_asked_part, pictures)]
 
 
 def _thought(thought: Reasoning, target: Target) -> tuple[int, JsonObject] | None:

@@ -92,6 +92,7 @@ class SchedulesTool(Action):
     or change. Answers go to the chat in which the user asked, if it was in one."""
 
     name = SCHEDULES_TOOL
+    asks_when = "it makes, changes, continues, pauses or deletes a schedule"
     is_untrusted = False
 
     def __init__(self, store: ToolStore, book: ScheduleBook, models: Models | None = None) -> None:

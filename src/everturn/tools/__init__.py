@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from everturn.tools.profiles import McpServer, Profile, Profiles, built_in, parse_profiles, read_profiles
     from everturn.tools.sandbox.sandbox import Sandbox
     from everturn.tools.sandbox.trial import SandboxState
-    from everturn.tools.schema import ToolFailed
+    from everturn.tools.schema import Action, ToolFailed
     from everturn.tools.toolbox import EverturnToolbox, ToolServices
     from everturn.tools.web.fetch import Fetcher
 
@@ -35,6 +35,7 @@ __all__ = [
     "DELEGATE_TOOL_NAMES",
     "JOB_TOOL_NAMES",
     "TOOL_NAMES",
+    "Action",
     "EverturnToolbox",
     "Fetcher",
     "FileList",

@@ -68,6 +68,7 @@ class Action:
     takes_key: ClassVar[bool] = False
     timeout_s: ClassVar[float] = 120.0
     is_untrusted: ClassVar[bool] = True
+    asks_when: ClassVar[str] = ""  # for people: what makes a call ask; empty: none does
     _arguments: ClassVar[Arguments]
     _spec: ClassVar[ToolSpec]
 

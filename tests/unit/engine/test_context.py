@@ -214,3 +214,31 @@ def test_whatever_the_history_every_call_has_exactly_one_result_right_after_it(h
             assert sorted(results) == sorted(before)
         elif calls:
             assert messages[index + 1].role is Role.TOOL
+
+
+def pictured(*ids):
+    items = [{"id": one, "name": f"{one}.png", "media": "image/png", "size": 3} for one in ids]
+    return [
+        user("draw"),
+        said(Role.ASSISTANT, Call("c1", "python", "{}")),
+        said(Role.TOOL, Result("c1", "python", "drawn", display={"kind": "images", "items": items})),
+    ]
+
+
+def test_pictures_of_results_are_given_to_models_that_see():
+    history = pictured("fil_1", "fil_2")
+    sees = built(history, abilities=Abilities(images=True), files={"fil_1": b"png"})
+    assert sees.files == {"fil_1": b"png"}
+    [result] = sees.messages[2].parts
+    assert [one["id"] for one in result.display["items"]] == ["fil_1"]  # the other one is not loaded
+    blind = built(history, files={"fil_1": b"png"})
+    assert blind.files == {}
+    assert blind.messages[2].parts[0].display is None
+    assert blind.messages[2].parts[0].text == "drawn"
+
+
+def test_a_plug_ins_own_display_is_no_picture():
+    history = pictured()
+    broken = Result("c1", "python", "drawn", display={"kind": "images", "items": [{"no": "id"}]})
+    history[2] = said(Role.TOOL, broken)
+    assert built(history, abilities=Abilities(images=True)).messages[2].parts[0].text == "drawn"

@@ -211,3 +211,28 @@ def test_what_did_not_finish_and_what_cannot_be_read_is_shown_all_the_same() -> 
 def test_text_that_nests_deeply_is_not_cut() -> None:
     for text in ("> " * 200 + "deep", "- " * 200 + "deep"):
         assert text in page(message(Role.ASSISTANT, Text(text))).words
+
+
+def test_the_pages_that_an_answer_rests_on_stand_below_it() -> None:
+    hits = [
+        {"title": "Named & <b>", "url": "https://example.org/a"},
+        {"title": "Not named", "url": "https://example.org/b"},
+        {"title": "Evil", "url": "javascript:alert(1)"},
+    ]
+    found = page(
+        message(Role.USER, Text("Where?")),
+        message(Role.ASSISTANT, Call("c1", "web_search", "{}"), Call("c2", "web_fetch", "{}")),
+        message(
+            Role.TOOL,
+            Result("c1", "web_search", "…", display={"kind": "search", "hits": hits}),
+            Result(
+                "c2", "web_fetch", "…", display={"kind": "fetch", "url": "https://example.net/", "title": ""}
+            ),
+        ),
+        message(Role.ASSISTANT, Text("See https://example.org/a. And javascript:alert(1).")),
+    )
+    links = [one["href"] for one in found.all("a") if one["rel"] == "noopener noreferrer"]
+    assert links[-2:] == ["https://example.org/a", "https://example.net/"]
+    assert "https://example.org/b" not in links
+    assert "Sources" in found.words
+    assert "Named & <b>" in found.words

@@ -107,6 +107,8 @@ async def test_a_page_comes_back_as_readable_text(site: _Site, tmp_path: Path) -
             assert gone not in result.text
         assert result.display["title"] == "The & Title"
 
+        assert result.full_output is not None  # the page is kept, also if the model has seen all of it
+        assert result.full_output.decode() in result.text
         missing = await kit.run("web_fetch", url=f"http://127.0.0.1:{site.port}/none")
         assert (missing.outcome, "404" in missing.text) == (Outcome.ERROR, True)
         assert "not text" in (await kit.run("web_fetch", url=f"http://127.0.0.1:{site.port}/binary")).text

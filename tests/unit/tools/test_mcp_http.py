@@ -324,6 +324,18 @@ async def test_modes_of_tools(service: McpService, open_remote: Open) -> None:
         assert [tool.mode for tool in state.modes if tool.name == "put"] == ["off"]
 
 
+async def test_new_prompts_and_resources_are_there_when_the_server_says_so(
+    service: McpService, open_remote: Open
+) -> None:
+    async with open_remote(service) as kit:
+        assert (await _ask(kit, "shelf__grow")).text == "grown"
+        with anyio.fail_after(60):
+            while "praise" not in [one.name for one in (await kit.toolbox.servers(OWNER))[0].prompts]:
+                await anyio.sleep(0.01)
+        assert "shelf://second" in (await _ask(kit, "shelf__read_resource")).text
+        assert (await _ask(kit, "shelf__read_resource", uri="shelf://second")).text == "a novel"
+
+
 async def test_a_turn_that_ended_releases_the_call_that_waits(service: McpService, open_remote: Open) -> None:
     async with open_remote(service) as kit:
         assert isinstance(await _ask(kit, "shelf__place", book="Emma"), ToolQuestion)

@@ -140,7 +140,17 @@ async def test_results_are_numbered_with_title_address_and_snippet(searching: Ki
         "2. (no title)\n   https://two.example/\n\n"
         "3. Three & more\n   https://three.example/\n   a <p> b"
     )
-    assert result.display == {"kind": "search", "query": "two words", "provider": "SearXNG", "count": 3}
+    assert result.display == {
+        "kind": "search",
+        "query": "two words",
+        "provider": "SearXNG",
+        "count": 3,
+        "hits": [
+            {"title": "One", "url": "https://one.example/a"},
+            {"title": "(no title)", "url": "https://two.example/"},
+            {"title": "Three & more", "url": "https://three.example/"},
+        ],
+    }
     first = await searching.run("web_search", query="two words", count=1)
     assert "\n2." not in first.text
     assert (await searching.run("web_search", query="x", count=21)).outcome is Outcome.ERROR

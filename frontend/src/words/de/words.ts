@@ -112,6 +112,7 @@ export const words: Twin<typeof english> = {
   copied: "Kopiert",
   copyMessage: "Nachricht kopieren",
   copyAnswer: "Antwort kopieren",
+  sources: "Quellen",
   copyConversation: "Sitzung kopieren",
   print: "Drucken",
   edit: "Bearbeiten",

@@ -23,6 +23,7 @@ from everturn.domain.messages import (
     UsedSkill,
 )
 from everturn.domain.sessions import Session
+from everturn.domain.web_sources import sources_of
 from everturn.store.sessions.export_calls import fields_of, label_of, write_fields
 from everturn.store.sessions.export_prose import code, plain, prose
 from everturn.store.sessions.export_style import STYLE
@@ -106,9 +107,25 @@ def _article(side: Role, shown: Sequence[Shown]) -> str:
     written = [_part(part, side) for _, parts in shown for part in parts]
     if not any(written):
         return ""
+    written.append(_sources(shown))
     first = shown[0][0]
     head = f"<h2>{_who(side, first)} <span>{date(first.created_at)}</span></h2>"
     return f'<article class="{side.value}">\n{head}\n{chr(10).join(filter(None, written))}\n</article>\n'
+
+
+def _sources(shown: Sequence[Shown]) -> str:
+    """The web pages that an answer rests on."""
+    used = [part.result for _, parts in shown for part in parts if isinstance(part, _Used)]
+    answer = "\n".join(message.text for message, _ in shown)
+    found = sources_of((result for result in used if result is not None), answer)
+    if not found:
+        return ""
+    rows = "".join(
+        f'<li><a href="{escape(url)}" rel="noopener noreferrer">{escape(visible(title or url))}</a>'
+        f"{f' <span>{escape(visible(url))}</span>' if title else ''}</li>"
+        for url, title in found
+    )
+    return f'<div class="sources"><p class="note">Sources</p><ol>{rows}</ol></div>'
 
 
 def _who(side: Role, message: Message) -> str:

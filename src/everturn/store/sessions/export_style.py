@@ -16,6 +16,8 @@ h1,.plain,p,li,th,td,blockquote,summary,h2,h3,h4,h5,h6{unicode-bidi:plaintext}
 code,summary b{unicode-bidi:isolate}
 .when,.note,.to,h2 span{color:var(--ink-3);font-size:.8rem;font-weight:400}
 .when,.note{margin:.3rem 0}
+.sources{font-size:.85rem;color:var(--ink-3);overflow-wrap:anywhere}
+.sources ol{margin:.2rem 0;padding-inline-start:1.4rem}
 article{margin:1.9rem 0}
 article>h2{font-size:.8rem;font-weight:600;color:var(--ink-2);margin:0 0 .45rem}
 h2 span{margin-inline-start:.4rem}

@@ -75,6 +75,7 @@ class WriteFile(_WriteAction):
     """Write a whole file into the workspace, making or replacing it. Folders are made as needed."""
 
     name = "write_file"
+    asks_when = "it writes a file that other programs run by themselves"
     is_safe_to_repeat = True
     is_untrusted = False
 
@@ -96,6 +97,7 @@ class EditFile(_WriteAction):
     """Replace one exact piece of text in a file. The old text must occur exactly once, spaces included."""
 
     name = "edit_file"
+    asks_when = "it writes a file that other programs run by themselves"
     is_safe_to_repeat = True  # see replace_exact
     is_untrusted = False
 
@@ -128,6 +130,7 @@ class ApplyPatch(_WriteAction):
     # Not safe to repeat: a crash may leave some files patched and others not, and a patch that only adds
     # lines can fit twice. If its outcome is unknown, the user is asked.
     name = "apply_patch"
+    asks_when = "it writes a file that other programs run by themselves"
     is_untrusted = False
 
     async def act(

@@ -57,9 +57,10 @@ async def read_catalog(client: McpClient) -> Catalog:
 
 async def _has_resources(client: McpClient) -> bool:
     """Many servers say that they can have some, and have none."""
-    if (await client.list_resources(cursor=None)).resources:
+    if (await client.list_resources(cursor=None, cache_mode="refresh")).resources:
         return True
-    return bool((await client.list_resource_templates(cursor=None)).resource_templates)
+    templates = await client.list_resource_templates(cursor=None, cache_mode="refresh")
+    return bool(templates.resource_templates)
 
 
 async def read_tools(client: McpClient) -> tuple[Definition, ...]:

@@ -13,7 +13,7 @@ import msgspec
 
 from everturn.domain.clock import Clock
 from everturn.domain.tool import ToolResult
-from everturn.tools.mcp.catalog import Catalog, Definition, read_catalog, read_tools
+from everturn.tools.mcp.catalog import Catalog, Definition, read_catalog
 from everturn.tools.mcp.content import result_of
 from everturn.tools.mcp.elicitation import Elicitation, Reply, read_elicitation
 from everturn.tools.mcp.http import Fate, follow_fate
@@ -25,6 +25,7 @@ from everturn.tools.schema import ToolFailed
 T = TypeVar("T")
 _log = logging.getLogger("everturn.tools")
 START_TIMEOUT_S = 30.0
+_CHANGES = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 _IDLE_S = 600.0
 _LISTENS = "2026-07-28"  # the protocol from which on changes are listened for
 
@@ -59,7 +60,7 @@ class Connection:
         self._opened = anyio.Event()  # or failed to open
         self._closed = anyio.Event()
         self._stop = anyio.Event()
-        self._stale = anyio.Event()  # the server says that its tools have changed
+        self._stale = anyio.Event()  # the server says that what it offers has changed
         self._client: McpClient | None = None
         self._asking: list[AskUser] = []  # of the calls that run now
         self._users = 0
@@ -165,7 +166,8 @@ class Connection:
     # --- what the server says by itself --------------------------------------------------------------
 
     async def _watch_tools(self, client: McpClient) -> None:
-        """Read the tools again when they change. New ones are off until the user trusts them."""
+        """Read tools, prompts and resources again when they change. New tools are off until they are
+        trusted."""
         async with anyio.create_task_group() as group:
             if client.protocol_version >= _LISTENS:
                 group.start_soon(self._listen, client, name="mcp listen")
@@ -173,28 +175,31 @@ class Connection:
                 await self._stale.wait()
                 self._stale = anyio.Event()
                 try:
-                    tools = await read_tools(client)
+                    self.catalog = await read_catalog(client)
                 except Exception as error:  # the boundary to a foreign program
-                    _log.info("the MCP server %s did not list its tools again: %s", self._server.name, error)
+                    _log.info("the MCP server %s did not list again: %s", self._server.name, error)
                     continue
-                self.catalog = msgspec.structs.replace(self.catalog, tools=tools)
                 await self._changed(self.catalog)
 
     async def read_again(self) -> None:
-        """Read the tools again. Raises ToolFailed."""
-        tools = await self.ask_server(read_tools, "tools/list", START_TIMEOUT_S)
-        self.catalog = msgspec.structs.replace(self.catalog, tools=tools)
+        """Read again what the server offers. Raises ToolFailed."""
+        self.catalog = await self.ask_server(read_catalog, "tools/list", START_TIMEOUT_S)
 
     async def _listen(self, client: McpClient) -> None:
         try:
-            async with client.listen(tools_list_changed=True) as events:
+            able = client.server_capabilities
+            async with client.listen(
+                tools_list_changed=True,
+                prompts_list_changed=able is not None and able.prompts is not None,
+                resources_list_changed=able is not None and able.resources is not None,
+            ) as events:
                 async for _ in events:
                     self._stale.set()
         except Exception as error:  # the boundary to a foreign program; it is asked again when it starts
             _log.debug("the MCP server %s tells of no changes: %s", self._server.name, error)
 
     async def _hear(self, message: SdkMessage) -> None:
-        if getattr(message, "method", "") == "notifications/tools/list_changed":
+        if getattr(message, "method", "") in _CHANGES:
             self._stale.set()
 
     # ``Any``: values of the SDK.

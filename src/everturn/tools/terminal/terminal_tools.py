@@ -40,6 +40,9 @@ class Terminal(Action):
     """
 
     name = "terminal"
+    asks_when = (
+        "it destroys work, reaches a new host or startup files; without the sandbox, unless it only reads"
+    )
     timeout_s = _TIMEOUT_S_MAX + 30
 
     def __init__(self, runner: CommandRunner) -> None:
@@ -82,6 +85,7 @@ class Python(Action):
     """
 
     name = "python"
+    asks_when = "it can reach the network, packages of the profile are not installed, or there is no sandbox"
     timeout_s = _TIMEOUT_S_MAX + 30
 
     def __init__(self, runner: CommandRunner) -> None:

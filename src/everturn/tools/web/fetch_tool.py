@@ -30,6 +30,7 @@ class WebFetch(Action):
     """Fetch a public http(s) address and return its readable text."""
 
     name = "web_fetch"
+    asks_when = "text from outside is in the session and the host is not in the profile's list"
     is_safe_to_repeat = True
     reads_only = True
     timeout_s = 60.0
@@ -57,7 +58,8 @@ class WebFetch(Action):
             "\n".join(head) + "\n\n" + text + note,
             outcome=Outcome.ERROR if page.status >= 400 else Outcome.OK,
             display={"kind": "fetch", "url": page.url, "status": page.status, "title": found.title},
-            full_output=found.text.encode() if note else None,
+            # Always: what the answer rests on can be read later, when the page says something else.
+            full_output=found.text.encode() or None,
         )
 
     def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:

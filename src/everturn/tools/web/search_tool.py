@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 
+from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.policy.hosts import is_listed
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
@@ -27,6 +28,7 @@ class WebSearch(Action):
     on it, and name the addresses of what you used."""
 
     name = "web_search"
+    asks_when = "text from outside is in the session and the host is not in the profile's list"
     is_safe_to_repeat = True
     reads_only = True
     timeout_s = 60.0
@@ -52,7 +54,14 @@ class WebSearch(Action):
         if not words:
             raise ToolFailed("There is nothing to search for.")
         hits = _shown(await provider.search(words, count))[:count]
-        display = {"kind": "search", "query": words, "provider": provider.title, "count": len(hits)}
+        listed: list[Json] = [{"title": hit.title, "url": hit.url} for hit in hits]
+        display: JsonObject = {
+            "kind": "search",
+            "query": words,
+            "provider": provider.title,
+            "count": len(hits),
+            "hits": listed,
+        }
         if not hits:
             return ToolResult(
                 f"{provider.title} has no results for {words!r}. Try fewer or other words.", display=display

@@ -11,8 +11,10 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.store import Records
 from everturn.domain.tool import Tool
 from everturn.engine import FailedHook, read_failed_hooks
-from everturn.tools import EverturnToolbox, Hook, OwnTool
+from everturn.tools import Action, EverturnToolbox, Hook, OwnTool
 from everturn.web.http.routing import AnyEndpoint, ApiCall, Endpoint, Nothing
+
+_UNKNOWN = "each call, until you allow it for a session or always"
 
 
 class Sandboxed(msgspec.Struct, frozen=True):
@@ -47,7 +49,8 @@ class ToolsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ToolOut(msgspec.Struct, frozen=True):
     """``source``: of one of the user's own, its file or package. ``asks``: whether that one asks before it
-    runs; of others it depends on the call."""
+    runs; of others it depends on the call. ``asks_when``: what makes a call ask; empty: nothing does.
+    ``reads_only``: it changes nothing. ``output_bytes_max``: what the model sees of a result."""
 
     name: str
     description: str
@@ -56,6 +59,10 @@ class ToolOut(msgspec.Struct, frozen=True):
     timeout_s: float
     source: str = ""
     asks: bool | None = None
+    asks_when: str = ""
+    reads_only: bool = False
+    takes_key: bool = False
+    output_bytes_max: int = 0
 
 
 class ToolProblem(msgspec.Struct, frozen=True):
@@ -153,7 +160,17 @@ def _tool_out(tool: Tool) -> ToolOut:
         spec.timeout_s if own is None else own.timeout_s,
         "" if own is None else own.source,
         None if own is None else own.asks,
+        _asks_when(tool),
+        spec.reads_only,
+        spec.takes_key,
+        spec.output_bytes_max,
     )
+
+
+def _asks_when(tool: Tool) -> str:
+    if isinstance(tool, Action):
+        return tool.asks_when
+    return _UNKNOWN if not isinstance(tool, OwnTool) or tool.asks else ""
 
 
 def _hook_out(name: str, hook: Hook, failed: FailedHook | None) -> HookOut:
