@@ -135,6 +135,10 @@ class StepState(msgspec.Struct):
         else:
             self.parts.append(part)
 
+    def extend(self, text: str) -> None:
+        """Add a delta that is known to continue the newest part."""
+        self._tail.append(text)
+
 
 class Folded(msgspec.Struct, frozen=True):
     messages: tuple[Message, ...]
@@ -160,11 +164,13 @@ class Fold:
         self._usage = Usage()
         self._late_results: dict[str, tuple[ev.ToolFinished, ev.Event]] = {}
         self._last_at = 0
+        self._streaming: StepState | None = None  # whose newest part the next text continues
         self.has_unknown = False
 
     def feed(self, event: ev.Event, *, is_superseded: bool = False) -> None:
         """Take one event. ``is_superseded``: as ``in_order`` decides."""
         payload = event.payload
+        self._streaming = None
         if isinstance(payload, ev.Unknown):
             self.has_unknown = True
             return
@@ -183,10 +189,22 @@ class Fold:
 
     def take(self, payload: ev.Payload, at: int) -> None:
         """Take one event of the worker that runs the turn, before it has its stored form."""
+        self._streaming = None
         handler = _HANDLERS.get(type(payload))
         if handler is not None:
             handler(self, payload, ev.Event("", 0, None, "", at, b""))
         self._last_at = at
+
+    def take_text(self, step: int, text: str, at: int) -> None:
+        """``take`` for a piece of text. Creates nothing where it continues the one before: most events of a
+        server are these."""
+        streaming = self._streaming
+        if streaming is not None and streaming.step == step:
+            streaming.extend(text)
+            self._last_at = at
+        else:
+            self.take(ev.TextDelta(step, text), at)
+            self._streaming = self._steps[step]
 
     def result(self, *, is_ended: bool = False, is_recovered: bool = False) -> Folded:
         """The turn so far. ``is_ended``: calls without a result get the one that is true of them."""

@@ -61,13 +61,17 @@ class TurnLog:
         await self.writer.offer(payload)
         self._take(payload)
 
+    # The progress counts no deltas.
+
     async def offer_text(self, step: int, text: str) -> None:
         await self.writer.offer_text(step, text)
-        self._take_delta(ev.TextDelta(step, text))
+        self._fold.take_text(step, text, self._clock.now_ms())
+        self.last_sign_at = self._clock.monotonic()
 
     async def offer_reasoning(self, step: int, text: str) -> None:
         await self.writer.offer_reasoning(step, text)
-        self._take_delta(ev.ReasoningDelta(step, text))
+        self._fold.take(ev.ReasoningDelta(step, text), self._clock.now_ms())
+        self.last_sign_at = self._clock.monotonic()
 
     def add_steering(self, messages: list[Message]) -> None:
         """Add steering messages that the store has written to the journal."""
@@ -82,9 +86,4 @@ class TurnLog:
         at = self._clock.now_ms()
         self._fold.take(payload, at)
         self.progress.take(payload, self.now_ms())
-        self.last_sign_at = self._clock.monotonic()
-
-    def _take_delta(self, payload: ev.TextDelta | ev.ReasoningDelta) -> None:
-        """Skip the progress, which counts no deltas."""
-        self._fold.take(payload, self._clock.now_ms())
         self.last_sign_at = self._clock.monotonic()

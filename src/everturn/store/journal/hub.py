@@ -153,8 +153,13 @@ class Hub:
         by_session: dict[str, list[Event]] = {}
         for stored in events:
             self.events_total += len(stored.data)
-            if stored.session_id in self._followers:
-                by_session.setdefault(stored.session_id, []).extend(make_events(stored))
+            session_id = stored.session_id
+            if session_id not in self._followers:
+                continue
+            if (batch := by_session.get(session_id)) is None:
+                by_session[session_id] = make_events(stored)
+            else:
+                batch.extend(make_events(stored))
         for session_id, batch in by_session.items():
             self._positions[session_id] = max(self._positions.get(session_id, 0), batch[-1].position)
             for follower in self._followers[session_id]:

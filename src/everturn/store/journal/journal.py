@@ -73,7 +73,9 @@ class Journal:
                 while (live := await follower.next()) is not None:
                     if live[0].position > position + 1 or not _is_unbroken(live):  # guard: c10
                         break  # another process wrote in between, or two commits were published out of order
-                    fresh = [event for event in live if event.position > position]
+                    # Followers share a batch: as it is, what a stream makes of it can be shared, too.
+                    is_fresh = live[0].position > position
+                    fresh = live if is_fresh else [event for event in live if event.position > position]
                     if fresh:
                         yield fresh
                         position = fresh[-1].position
@@ -168,6 +170,8 @@ def _of_turn(tx: Tx, owner: str, turn_id: str) -> Script[list[Event]]:
 
 
 def _is_unbroken(events: Sequence[Event]) -> bool:
+    if len(events) == 1:
+        return True
     first = events[0].position
     return all(event.position == first + index for index, event in enumerate(events))
 

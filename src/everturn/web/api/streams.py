@@ -66,6 +66,7 @@ class StreamsApi:
         self._streams = streams
         self._clock = clock
         self._sessions_max = sessions_max
+        self._frames = sse.SharedFrames()
 
     def endpoints(self) -> list[AnyEndpoint]:
         return [
@@ -127,7 +128,7 @@ class StreamsApi:
     async def _follow_events(self, stream: EventStream, session: Session, after: int) -> str:
         async with aclosing(_read_patiently(self._engine, self._store, session, after)) as closing:
             async for events in closing:
-                await stream.write(sse.frames(events))
+                await stream.write(self._frames.of(events))
                 if _ends(events):
                     break
         return "deleted"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -38,6 +38,19 @@ class StreamEnd(msgspec.Struct, frozen=True):
 def frames(events: Iterable[Event]) -> bytes:
     """A batch of one session's events; each frame's id is its position."""
     return b"".join([b"id: %d\n%b" % (event.position, body(event)) for event in events])
+
+
+class SharedFrames:
+    """Encodes a batch once for all readers that get it one after the other, as those of one session do."""
+
+    def __init__(self) -> None:
+        self._events: Sequence[Event] = ()
+        self._frames = b""
+
+    def of(self, events: Sequence[Event]) -> bytes:
+        if events is not self._events:
+            self._events, self._frames = events, frames(events)
+        return self._frames
 
 
 def body(event: Event) -> bytes:

@@ -77,10 +77,9 @@ class EventStream(Streaming):
     async def write(self, data: bytes) -> None:
         """Hand bytes to the connection; waits while the reader's buffer is full."""
         assert self._send is not None  # noqa: S101 - a source runs only inside __call__
-        self.writing_since = self._streams.now()
+        self.writing_since = self.written_at = self._streams.now()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
         self.writing_since = None
-        self.written_at = self._streams.now()
 
     def end(self, reason: str) -> None:
         """Stop the source; the reader gets a last event with the reason."""
