@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from everturn import store as stores
+from everturn.cli.bench_speed import compare, speed
 from everturn.cli.common import (
     OWNER,
     check_model,
@@ -40,7 +41,11 @@ _MARKS = {True: "right", False: "WRONG"}
 
 @click.group()
 def bench() -> None:
-    """Measure how well agents work."""
+    """Measure how well a model does as an agent, and how fast Everturn is."""
+
+
+bench.add_command(speed)
+bench.add_command(compare)
 
 
 @bench.command("agent")

@@ -35,7 +35,7 @@ COMMANDS = {
     "move": ("move", "Move everything between a data folder and PostgreSQL."),
     "doctor": ("doctor", "Check the database and the search index."),
     "lab": ("lab", "Break things on purpose and check that nothing is lost."),
-    "bench": ("bench", "Measure how well a model does as an agent."),
+    "bench": ("bench", "Measure how well a model does as an agent, and how fast Everturn is."),
     "secrets": ("secrets", "Show and re-encrypt stored secrets (PostgreSQL)."),
     "password": ("password", "Set or remove the password."),
     "token": ("token", "Create, list and revoke API tokens."),

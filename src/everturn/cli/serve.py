@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import gc
 import logging
 import os
 import socket
@@ -26,7 +25,6 @@ from everturn.app import (
 )
 from everturn.backups.unfinished import refuse_leftover
 from everturn.cli.common import check_model, home_option, run
-from everturn.cli.heap import trim_heap_regularly
 from everturn.config import Config, Flags, read_config
 from everturn.domain.model_errors import ModelKeyMissing
 from everturn.domain.secrets import SecretsState
@@ -34,6 +32,7 @@ from everturn.engine import Engine
 from everturn.tools import SandboxState
 from everturn.web import configure_logs
 from everturn.web import serve as serve_web
+from everturn.web.heap import collect_rarely, trim_heap_regularly
 
 _log = logging.getLogger("everturn.server")
 
@@ -99,11 +98,7 @@ async def _serve(config: Config) -> None:
         report_sandbox(app.toolbox.sandbox_state())
         if app.store.kind == "sqlite":
             stack.enter_context(share_server_lock(config.home))
-        # Objects built until here live as long as the process: exclude them from garbage collection. Fewer,
-        # larger collections keep streams smooth.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 50)
+        collect_rarely()
         await stack.enter_async_context(trim_heap_regularly(app.clock))
         drains = partial(_stop, app.engine, (backups, schedules, gateway, notifications))
         await serve_web(web, config.web, drain=drains, on_ready=_say)

@@ -2,7 +2,7 @@
 
 Tokens arrive one by one, so the cost of a single wake-up counts. The client's own backend pauses and resumes
 the socket and opens a cancel scope for every read. Here a read is one future, and one timer watches a
-connection across all reads. That halves the CPU per token (benchmarks/models.py). Everything else
+connection across all reads. That halves the CPU per token (everturn.speed.models). Everything else
 (connections, pool, HTTP/1.1, TLS verification) is httpcore2, used through its public interfaces.
 """
 

@@ -1,6 +1,6 @@
 """Memory and the agent cache: recall at 10,000 facts, memory kept after sessions, warm and cold turns.
 
-``python -m benchmarks.memory [--sessions 10000] [--facts 10000]``
+``python -m everturn.speed.memory [--sessions 10000] [--facts 10000]``
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.printing import Report, median, percentile
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.runtime import Runtime
 from everturn.domain.store_values import ImportedSession
 from everturn.engine.agent_cache import CacheBounds
 from everturn.memory import Memory, MemorySettings, Providers, build_memory
+from everturn.speed.figures import Report, median, percentile
 from everturn.store import Store, open_store
 from everturn.testing import ScriptedModel, ScriptedModels
 from everturn.testing.harness import OWNER, Harness, open_harness, quiet_settings

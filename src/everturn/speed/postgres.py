@@ -1,4 +1,4 @@
-"""The store's figures on PostgreSQL: ``python -m benchmarks.postgres [--quick] [--memory]``.
+"""The store's figures on PostgreSQL: ``python -m everturn.speed.postgres [--quick] [--memory]``.
 
 The benchmark starts a server on a real disk, with durable settings, which shares the
 same cores. The raw baseline is PostgreSQL itself: the same rows, the same number per commit, one connection.
@@ -17,11 +17,11 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 
-from benchmarks.printing import Report, median, percentile
-from benchmarks.store import DELTA, OWNER, TURNS, append_all, claims, session_of, text
 from everturn.domain import events as ev
 from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Claim, SearchOrder, Submission
+from everturn.speed.figures import Report, median, percentile
+from everturn.speed.store import DELTA, OWNER, TURNS, append_all, claims, session_of, text
 from everturn.store import Store, open_store, sql
 from everturn.store.postgres import PostgresDatabase
 from everturn.store.scripts.rows import crc_of

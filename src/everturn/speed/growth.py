@@ -1,8 +1,9 @@
-"""How figures grow with the number of sessions: ``python -m benchmarks.growth [--quick] [--postgres]``.
+"""How figures grow with the number of sessions: ``python -m everturn.speed.growth [--quick] [--postgres]``.
 
 The rows of 1,000, 10,000 and 100,000 sessions (seven messages each, with a realistic distribution of
 words) are inserted directly into the database; then all queries go through the store. ``--keep FOLDER`` keeps
-SQLite's data for the next run, to compare two versions on the same rows.
+SQLite's data for the next run, to compare two versions on the same rows. ``--large`` is 100,000 sessions with
+fifty messages each, beside 1,000 of that kind.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -24,20 +26,23 @@ from typing import Any
 
 import apsw
 
-from benchmarks.http import long_session as long_session_of
-from benchmarks.printing import Report, median
-from benchmarks.store import OWNER, completed_turn
 from everturn.app import App, open_app
 from everturn.config import read_config
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.sessions import MessageFilter, SessionFilter
 from everturn.domain.store_values import ImportedSession, SearchOrder, Submission
+from everturn.speed.figures import Report, median
+from everturn.speed.http import long_session as long_session_of
+from everturn.speed.store import OWNER, completed_turn
 from everturn.store import Store, open_store
 from everturn.store.sessions.titles import grams_of, titles_of
 
 SESSIONS = (1_000, 10_000, 100_000)
 TURNS_EACH = 3.56  # two messages each
+LARGE_TURNS_EACH = 25.0
+_COMPLETE = "complete"  # a file in the folder of data that were made to the end
+PHRASES = 50_000  # messages are made of so many: choosing each word would take minutes
 VOCABULARY = 20_000
 COMMON, RARE = 5, 15_000  # ranks of words: one that occurs often, one that occurs in a few messages
 _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "ke", "li", "mo", "nu", "pa", "re", "si", "to", "vu", "wa")
@@ -68,30 +73,35 @@ class Words:
         self._rng.shuffle(self.known)
         self._weights = list(itertools.accumulate(1 / (rank + 10) for rank in range(VOCABULARY)))
 
+        self._phrases = [self.some(3, 20) for _ in range(PHRASES)]
+
+    def message(self, phrases: int) -> str:
+        return " ".join(self._rng.choices(self._phrases, k=phrases))
+
     def some(self, fewest: int, most: int) -> str:
         count = self._rng.randint(fewest, most)
         return " ".join(self._rng.choices(self.known, cum_weights=self._weights, k=count))
 
-    def turns(self) -> int:
-        return int(TURNS_EACH) + (self._rng.random() < TURNS_EACH % 1)
+    def turns(self, mean: float) -> int:
+        return int(mean) + (self._rng.random() < mean % 1)
 
 
 Rows = tuple[list[Any], list[Any], list[Any], list[Any]]
 
 
-def rows_of(sessions: int, batch: int = 1_000) -> Iterator[Rows]:
+def rows_of(sessions: int, turns_each: float, batch: int = 1_000) -> Iterator[Rows]:
     """Rows of sessions, tails, turns and messages, in batches of sessions."""
     words, ids, turn_no = Words(1), Ids(SystemClock()), 0
     start = SystemClock().now_ms() - sessions * 1_000
     for first in range(1, sessions + 1, batch):
         rows: Rows = ([], [], [], [])
         for session_no in range(first, min(first + batch, sessions + 1)):
-            at, parent, last, count = start + session_no * 1_000, None, "", words.turns()
+            at, parent, last, count = start + session_no * 1_000, None, "", words.turns(turns_each)
             for _ in range(count):
                 turn_no += 1
                 rows[2].append((turn_no, ids.turn(), OWNER, session_no, parent, at, at))
-                last = words.some(10, 60)
-                for ordinal, (role, said) in enumerate((("user", words.some(3, 20)), ("assistant", last))):
+                last = words.message(3)
+                for ordinal, (role, said) in enumerate((("user", words.message(1)), ("assistant", last))):
                     rows[3].append((OWNER, session_no, turn_no, ordinal, role, at, said))
                 parent = turn_no
             title, session_id = words.some(3, 6), ids.session()
@@ -104,11 +114,11 @@ def titles_in(rows: Rows) -> list[tuple[int, str]]:
     return titles_of((row[0], row[4], "[]") for row in rows[0])
 
 
-def fill_sqlite(path: Path, sessions: int) -> None:
+def fill_sqlite(path: Path, sessions: int, turns_each: float) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA synchronous=OFF")
     with connection:
-        for rows in rows_of(sessions):
+        for rows in rows_of(sessions, turns_each):
             for statement, part in zip(_STATEMENTS, rows, strict=True):
                 connection.cursor().executemany(statement, part)
             titles = titles_in(rows)
@@ -117,11 +127,11 @@ def fill_sqlite(path: Path, sessions: int) -> None:
     connection.close()
 
 
-async def fill_postgres(address: str, sessions: int) -> None:
+async def fill_postgres(address: str, sessions: int, turns_each: float) -> None:
     import asyncpg
 
     connection = await asyncpg.connect(address)
-    for rows in rows_of(sessions):
+    for rows in rows_of(sessions, turns_each):
         for statement, part in zip(_STATEMENTS, rows, strict=True):
             numbered = statement
             for number in range(1, statement.count("?") + 1):
@@ -200,21 +210,31 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
             )
 
 
-async def on_sqlite(report: Report, folder: Path, sessions: int) -> None:
-    if not (folder / "everturn.db").exists():
-        async with open_store(data_dir=folder):
-            pass
-        await asyncio.to_thread(fill_sqlite, folder / "everturn.db", sessions)
+async def make_sqlite(folder: Path, sessions: int, turns_each: float) -> None:
+    """Data of this many sessions in the folder, indexed; what an earlier run has left there is used."""
+    if (folder / _COMPLETE).exists():
+        return
+    if folder.exists():
+        shutil.rmtree(folder)  # of a run that was broken off
+    async with open_store(data_dir=folder):
+        pass
+    await asyncio.to_thread(fill_sqlite, folder / "everturn.db", sessions, turns_each)
     async with open_store(data_dir=folder) as store:
         while await store.search.index(limit=20_000):
             pass
+    (folder / _COMPLETE).touch()
+
+
+async def on_sqlite(report: Report, folder: Path, sessions: int) -> None:
+    await make_sqlite(folder, sessions, TURNS_EACH)
+    async with open_store(data_dir=folder) as store:
         await measure(report, store, sessions)
 
 
 async def on_postgres(report: Report, address: str, folder: Path, sessions: int) -> None:
     async with open_store(address, data_dir=folder):
         pass
-    await fill_postgres(address, sessions)
+    await fill_postgres(address, sessions, TURNS_EACH)
     async with open_store(address, data_dir=folder) as store:
         await store.workers.register("wrk_bench")
         while await store.search.index(limit=5_000):

@@ -1,4 +1,4 @@
-"""The engine's figures: ``python -m benchmarks.engine [--quick]``.
+"""The engine's figures: ``python -m everturn.speed.engine [--quick]``.
 
 CPU per streamed token, end to end (socket, wire, engine, store, follower), compared with a raw client that
 only reads the same stream; and a thousand turns at once with a reader each.
@@ -21,7 +21,6 @@ from pathlib import Path
 import httpx2
 import msgspec
 
-from benchmarks.printing import Report, percentile
 from everturn.app import engine_settings
 from everturn.config import read_config
 from everturn.domain.clock import SystemClock
@@ -35,6 +34,7 @@ from everturn.models.keys import Keys
 from everturn.models.registry import ModelRegistry
 from everturn.models.settings import ModelsSettings
 from everturn.models.weights import PipDownload, Shelf
+from everturn.speed.figures import Report, percentile
 from everturn.store import SecretsFile, Store, open_store
 from everturn.testing import FakeToolbox
 

@@ -1,4 +1,4 @@
-"""The server's figures over real HTTP: ``python -m benchmarks.http [--quick]``.
+"""The server's figures over real HTTP: ``python -m everturn.speed.http [--quick]``.
 
 The server runs in its own process and the readers in another, on the same cores. Figures of similar
 projects are shown where there are any.
@@ -21,7 +21,6 @@ from pathlib import Path
 
 import httpx2
 
-from benchmarks.printing import Report, median, percentile
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids, message_id
 from everturn.domain.messages import Message, Role, Text
@@ -31,19 +30,26 @@ from everturn.domain.sessions import NewSession, Session
 from everturn.domain.store_values import ImportedSession
 from everturn.domain.turns import FinishReason, Turn, TurnState, Usage
 from everturn.engine import Engine, EngineParts, EngineSettings
+from everturn.speed.figures import Report, median, percentile
 from everturn.store import open_store
 from everturn.testing import FakeToolbox
 from everturn.web import LOCAL_OWNER, WebServices, WebSettings, build_web, serve
+from everturn.web.heap import collect_rarely
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICK = os.sysconf("SC_CLK_TCK")
+CLOCK_MS = 10_000_000  # a token says when it was made: the time modulo this
+_TURNS_MAX = 10_000  # the default is 1,000: more would wait in the queue
 
 
 # --- the server, in a process of its own ---------------------------------------------------------------
 
 
 class PacedModel:
-    """Sends as many tokens as the message asks for: ``tokens/per_second``, e.g. ``500/50``."""
+    """Sends as many tokens as the message asks for: ``tokens/per_second``, e.g. ``500/50``.
+
+    ``500/50/1735689600.25`` begins at that time, so that many turns can be accepted before their tokens come.
+    """
 
     name = "paced:one"
     abilities = Abilities(tools=False)
@@ -53,13 +59,13 @@ class PacedModel:
         yield self._chunks(request.messages[-1].text)
 
     async def _chunks(self, wish: str) -> AsyncIterator[Chunk]:
-        count, _, pace = wish.partition("/")
-        begin = time.perf_counter()
+        count, pace, *start = wish.split("/")
+        begin = time.perf_counter() + (max(0.0, float(start[0]) - time.time()) if start else 0.0)
         for index in range(int(count)):
             wait = begin + index / float(pace) - time.perf_counter()
             if wait > 0:
                 await asyncio.sleep(wait)
-            yield TextChunk(" word")
+            yield TextChunk(f" word{time.time() * 1000 % CLOCK_MS:07.0f}")
         yield Finish(FinishReason.STOP)
 
 
@@ -89,11 +95,14 @@ async def _server(folder: Path, pipe: Connection, sessions: int, messages: int) 
         long = await store.transcript.import_session(
             LOCAL_OWNER, ImportedSession(*long_session(ids, clock, messages))
         )
-        engine_settings = EngineSettings(makes_titles=False)
+        engine_settings = EngineSettings(
+            makes_titles=False, server_turns_max=_TURNS_MAX, owner_turns_max=_TURNS_MAX
+        )
         async with (
             Engine(EngineParts(store, models, FakeToolbox()), Runtime(clock, ids), engine_settings) as engine,
             build_web(WebServices(engine=engine, store=store, models=models), settings) as web,
         ):
+            collect_rarely()
             await serve(
                 web, settings, drain=engine.stop, on_ready=lambda address: pipe.send((address, long.id))
             )
@@ -316,24 +325,6 @@ async def fan_out(report: Report, sizes: tuple[int, ...]) -> None:
             report.at_most(f"{size:,} readers: readers that missed something", missing, "", 0)
 
 
-async def thousand_turns(report: Report, turns: int, tokens: int) -> None:
-    async with serving() as server, client(server) as http:
-        sessions = [await new_session(http) for _ in range(turns)]
-        readers = [Reader(server.port, f"/api/sessions/{one}/events") for one in sessions]
-        async with reading(readers):
-            cpu = server.cpu_s
-            for one in sessions:
-                await send(http, one, f"{tokens}/10")
-            await asyncio.gather(*(reader.is_done.wait() for reader in readers))
-            cpu, rss = server.cpu_s - cpu, server.rss_kb
-        delays = [delay for reader in readers for delay in reader.delays_ms]
-        name = f"{turns:,} turns at once, 10 tokens/s, a reader each"
-        report.at_most(f"{name}: p99", percentile(delays, 0.99), "ms", 300)
-        report.at_most(f"{name}: RSS", rss / 1024, "MB", 400)
-        report.at_most(f"{name}: incomplete", sum(r.deltas != tokens for r in readers), "", 0)
-        report.say(f"{name}: server CPU per token", cpu / (turns * tokens) * 1e6, "µs")
-
-
 async def one_stream(report: Report, tokens: int) -> None:
     """CPU per token where nothing shares a commit: ten turns at full speed."""
     async with serving() as server, client(server) as http:
@@ -354,7 +345,6 @@ async def main(quick: bool) -> int:
     await lists(report, quick)
     await one_stream(report, 2_000 if quick else 10_000)
     await fan_out(report, (100,) if quick else (100, 1_000, 5_000))
-    await thousand_turns(report, *((100, 30) if quick else (1_000, 50)))
     return report.close()
 
 

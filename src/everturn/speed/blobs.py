@@ -1,4 +1,4 @@
-"""What stored bytes cost: ``python -m benchmarks.blobs [--megabytes 100] [--quick]``.
+"""What stored bytes cost: ``python -m everturn.speed.blobs [--megabytes 100] [--quick]``.
 
 A large file is stored and read back, from the data folder and from PostgreSQL. The floor is a plain read of
 the same bytes in pieces of a mebibyte, from the file or from the rows, in alternating runs; both find the
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import asyncpg
 
-from benchmarks.printing import Report, median
+from everturn.speed.figures import Report, median
 from everturn.store import Store, open_store
 from everturn.testing.postgres_server import PostgresServer
 

@@ -8,13 +8,13 @@ import sys
 import anyio
 import pytest
 
-from everturn.cli.heap import EVERY_S, find_trim, trim_heap
 from everturn.testing import FakeClock
+from everturn.web.heap import EVERY_S, find_trim, trim_heap
 
 # Each block is larger than what Python's own allocator keeps, and every thousandth stays.
 FLOOD = """
 from pathlib import Path
-from everturn.cli.heap import find_trim
+from everturn.web.heap import find_trim
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4
 blocks = [bytes([number % 256]) * 2_000 for number in range(100_000)]

@@ -1,4 +1,4 @@
-"""What checkpoints cost: ``python -m benchmarks.files [--files 10000] [--quick]``.
+"""What checkpoints cost: ``python -m everturn.speed.files [--files 10000] [--quick]``.
 
 A folder of 10,000 files is scanned without a change, with one changed file, and restored, with a store of
 SQLite. The floor is git in the same run, on a copy of the folder: ``git add -A && git write-tree`` with
@@ -23,10 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.printing import Report, median
 from everturn.domain.store_values import Claim, Submission
 from everturn.domain.trees import EMPTY_TREE
 from everturn.domain.working_copies import WorkingCopy
+from everturn.speed.figures import Report, median
 from everturn.store import Store, open_store
 from everturn.workspace import FilesSettings, Recorder
 

@@ -1,4 +1,4 @@
-"""What delivery costs: ``python -m benchmarks.delivery [--chats N] [--per-second N] [--seconds N] [--quick]``
+"""What delivery costs: ``python -m everturn.speed.delivery [--quick]``, also with ``--chats``, ``--seconds``.
 
 Messages of many chats come in at a steady rate while an engine answers them with a scripted model. Measured
 is the time from receiving a message to the moment when the platform may be told that it is stored, and the
@@ -19,12 +19,12 @@ from pathlib import Path
 
 import anyio
 
-from benchmarks.printing import Report, percentile
 from everturn.delivery import AccountService, AccountServices, AccountSettings
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import ChatKind, ChatPlace, OutgoingPart, SenderRole, Update
 from everturn.domain.gateway import Admission
 from everturn.domain.platform import Deliver
+from everturn.speed.figures import Report, percentile
 from everturn.store import Store, open_store
 from everturn.testing import Say, ScriptedModel
 from everturn.testing.harness import OWNER, open_harness

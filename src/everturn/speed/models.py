@@ -1,6 +1,6 @@
 """CPU per streamed chunk: our adapters and the raw client, with one server, in one run.
 
-    python -m benchmarks.models [--chunks 3000] [--rounds 3]
+    python -m everturn.speed.models [--chunks 3000] [--rounds 3]
 
 The server is a separate process. "paced": it waits a moment between two chunks, so that each chunk wakes
 this process, as the tokens of one turn do. "burst": it does not wait, so that many chunks are read at
@@ -20,7 +20,6 @@ from multiprocessing.connection import Connection
 import httpx2
 import msgspec
 
-from benchmarks.printing import Report
 from everturn.domain.clock import SystemClock
 from everturn.domain.messages import Message, Role, Text
 from everturn.domain.model import Model, ModelRequest, TextChunk
@@ -30,6 +29,7 @@ from everturn.models.network import make_client
 from everturn.models.openai_wire import OpenAIModel
 from everturn.models.responses_wire import ResponsesModel
 from everturn.models.wire import Target
+from everturn.speed.figures import Report
 from everturn.testing.wires import (
     anthropic_end,
     anthropic_start,

@@ -1,4 +1,4 @@
-"""What ending a long turn costs: ``python -m benchmarks.fold [--deltas 40000] [--quick]``.
+"""What ending a long turn costs: ``python -m everturn.speed.fold [--deltas 40000] [--quick]``.
 
 The fold by itself, at two sizes (linear: four times the deltas cost four times as much), and its effect on
 others: the longest wait of a small write in another session while the long turn is cancelled.
@@ -12,11 +12,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.printing import Report, median
 from everturn.domain import events as ev
 from everturn.domain.events import Event
 from everturn.domain.fold import fold
 from everturn.domain.store_values import Claim, Submission
+from everturn.speed.figures import Report, median
 from everturn.store import Store, open_store
 
 OWNER = "local"

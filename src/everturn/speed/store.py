@@ -1,4 +1,4 @@
-"""The store's figures on SQLite: ``python -m benchmarks.store [--quick] [--fsync-ms 5]``.
+"""The store's figures on SQLite: ``python -m everturn.speed.store [--quick] [--fsync-ms 5]``.
 
 Every ratio compares with the raw baseline of the same run: SQLite itself, with the same tables, the same
 statements and the same batches, without our writer around it.
@@ -21,12 +21,12 @@ from pathlib import Path
 
 import apsw
 
-from benchmarks.printing import Report, median, percentile
 from everturn.domain import events as ev
 from everturn.domain.fold import Fold
 from everturn.domain.sessions import NewSession
 from everturn.domain.store_values import Claim, SearchOrder, Submission
 from everturn.domain.turns import FinishReason
+from everturn.speed.figures import Report, median, percentile
 from everturn.store import Store, open_store
 from everturn.store.files.disk import Disk
 from everturn.store.scripts.rows import crc_of

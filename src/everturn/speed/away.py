@@ -1,4 +1,4 @@
-"""What work that goes on by itself costs: ``python -m benchmarks.away [--quick]``
+"""What work that goes on by itself costs: ``python -m everturn.speed.away [--quick]``
 
 The processor time of 10,000 schedules that are not due; how long 200 delegates take beside 200 plain turns;
 how much longer it takes to start a job than to run a command.
@@ -18,8 +18,6 @@ from typing import Any
 
 import anyio
 
-from benchmarks.delivery import busy_share
-from benchmarks.printing import Report, percentile
 from everturn.domain.clock import SystemClock
 from everturn.domain.ids import Ids
 from everturn.domain.job_states import WhenEnded
@@ -30,6 +28,8 @@ from everturn.domain.turns import ENDED
 from everturn.engine import Delegates, DelegateSettings
 from everturn.jobs import Jobs, JobServices, JobSettings
 from everturn.schedules import ScheduleBook, ScheduleRunner
+from everturn.speed.delivery import busy_share
+from everturn.speed.figures import Report, percentile
 from everturn.store import Store, open_store
 from everturn.testing import CallTool, FakeToolbox, Say, ScriptedModel, ScriptedModels
 from everturn.testing.harness import OWNER, Harness, open_harness

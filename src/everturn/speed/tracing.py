@@ -1,4 +1,4 @@
-"""What traces cost a turn: ``python -m benchmarks.tracing [--turns N]``.
+"""What traces cost a turn: ``python -m everturn.speed.tracing [--turns N]``.
 
 The calls that every turn makes while traces are off, beside the whole turn with a model that answers at once;
 and the CPU per turn with traces on, sent to a collector in a process of its own.
@@ -17,10 +17,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.printing import Report
 from everturn.domain.clock import SystemClock
 from everturn.domain.turn_traces import SentPart, TurnTraces
 from everturn.domain.turns import Turn, TurnState
+from everturn.speed.figures import Report
 from everturn.store import open_store
 from everturn.testing.harness import open_harness
 from everturn.tracing import TraceSettings, open_traces

@@ -1,1 +1,0 @@
-"""Benchmarks. They print ratios against a raw baseline that is measured in the same run."""

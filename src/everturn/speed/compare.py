@@ -1,0 +1,47 @@
+"""Compares two results, figure by figure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everturn.speed.figures import Figure
+from everturn.speed.result import Result
+
+NOISE = 1.25  # a smaller difference is said to be none: runs on one machine differ by as much
+
+
+class Change(msgspec.Struct, frozen=True):
+    """``ratio``: after divided by before; None where one of them is zero or missing."""
+
+    name: str
+    before: Figure | None
+    after: Figure | None
+
+    @property
+    def ratio(self) -> float | None:
+        if self.before is None or self.after is None or not self.before.value or not self.after.value:
+            return None
+        return self.after.value / self.before.value
+
+    @property
+    def verdict(self) -> str:
+        """better | worse | same | added | gone"""
+        if self.before is None:
+            return "added"
+        if self.after is None:
+            return "gone"
+        is_lower_better = self.after.is_lower_better
+        ratio = self.ratio
+        if ratio is None:
+            if self.before.value == self.after.value:
+                return "same"
+            return "better" if (self.after.value < self.before.value) == is_lower_better else "worse"
+        gain = 1 / ratio if is_lower_better else ratio
+        return "better" if gain >= NOISE else "worse" if gain * NOISE <= 1 else "same"
+
+
+def compare(before: Result, after: Result) -> list[Change]:
+    """Every figure of either, in the order of the newer result."""
+    old, new = before.figures, after.figures
+    names = [*new, *(name for name in old if name not in new)]
+    return [Change(name, old.get(name), new.get(name)) for name in names]

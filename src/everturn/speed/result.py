@@ -1,0 +1,73 @@
+"""The result of a run: the figures of its suites, and the machine that they are from."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from everturn import __version__
+from everturn.domain.errors import Invalid
+from everturn.speed.figures import Figure
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One suite. ``load``: the machine's load average over a minute, before and after. ``failure``: why it
+    did not come to its end."""
+
+    suite: str
+    seconds: float
+    load: tuple[float, float]
+    figures: tuple[Figure, ...]
+    failure: str = ""
+
+
+class Result(msgspec.Struct, frozen=True):
+    version: str
+    python: str
+    sqlite: str
+    machine: str
+    processors: int
+    at: int  # seconds since 1970
+    is_quick: bool
+    suites: tuple[Measured, ...]
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """By suite and name; a name that a suite gives twice counts its repeats."""
+        found: dict[str, Figure] = {}
+        for measured in self.suites:
+            for figure in measured.figures:
+                key, count = f"{measured.suite}: {figure.name}", 2
+                while key in found:
+                    key, count = f"{measured.suite}: {figure.name} ({count})", count + 1
+                found[key] = figure
+        return found
+
+
+def make_result(suites: tuple[Measured, ...], *, is_quick: bool) -> Result:
+    return Result(
+        version=__version__,
+        python=platform.python_version(),
+        sqlite=apsw.sqlite_lib_version(),
+        machine=f"{platform.system()} {platform.release()} on {platform.machine()}",
+        processors=os.cpu_count() or 1,
+        at=int(time.time()),
+        is_quick=is_quick,
+        suites=suites,
+    )
+
+
+def read_result(path: Path) -> Result:
+    """Raises Invalid if the file is not a result."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Result)
+    except (OSError, msgspec.DecodeError) as error:
+        raise Invalid(
+            f"{path} is not a result of 'everturn bench speed': {error}",
+            hint="Give the file speed.json that it wrote.",
+        ) from error
