@@ -108,7 +108,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # How often to look for work. An idle look writes nothing.
     poll_s: float = 0.5
-    take_over_s: float = 5.0
+    take_over_s: float = 1.5  # after its lease, another machine's turn waits no longer than this
     lost_poll_s: float = 1.0
     index_s: float = 1.0
     expire_s: float = 5.0

@@ -167,7 +167,9 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
     opened = page.items[0].id
 
     async def figure(name: str, act: Callable[[], Awaitable[Any]], limit_ms: float) -> None:
-        report.at_most(f"{label}: {name}, p50", await timed_ms(act), "ms", limit_ms)
+        report.at_most(
+            f"{label}: {name}, p50", await timed_ms(act), "ms", limit_ms, on=(f"{name}, p50", sessions)
+        )
 
     await figure("list", lambda: store.sessions.list(OWNER), 5)
     await figure("open", lambda: store.transcript.messages(OWNER, opened, limit=50), 5)
@@ -250,7 +252,7 @@ _ANSWER = b"".join(
 )
 
 
-_LONG_CONFIG = """
+LONG_CONFIG = """
 model = "openai:m"
 [engine]
 makes_titles = false
@@ -261,7 +263,7 @@ context_tokens = 100000000
 """
 
 
-async def _provide(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def provide(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A model server that reads the whole request and answers at once."""
     try:
         while True:
@@ -294,7 +296,7 @@ async def first_token_ms(app: App, session_id: str, times: int) -> float:
 
 
 async def long_session(report: Report, folder: Path, messages: int, times: int) -> None:
-    server = await asyncio.start_server(_provide, "127.0.0.1", 0, limit=1 << 24)
+    server = await asyncio.start_server(provide, "127.0.0.1", 0, limit=1 << 24)
     base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     environ = {**os.environ, "OPENAI_BASE_URL": base, "OPENAI_API_KEY": "none"}
     async with open_app(read_config(folder, environ), environ=environ) as app:
@@ -339,7 +341,7 @@ def main() -> None:
                     asyncio.run(on_postgres(report, address, folder, sessions))
     if not arguments.postgres and not arguments.sessions:
         with tempfile.TemporaryDirectory() as base:
-            (Path(base) / "config.toml").write_text(_LONG_CONFIG)
+            (Path(base) / "config.toml").write_text(LONG_CONFIG)
             messages, times = (1_000, 5) if arguments.quick else (5_000, 40)
             asyncio.run(long_session(report, Path(base), messages, times))
     report.close()

@@ -193,7 +193,7 @@ async def recovery(report: Report, server: PostgresServer, turns: int) -> None:
     report.say(f"{turns:,} turns of a dead worker: all claimed again", seconds, "s")
 
 
-async def _make_tables(address: str) -> None:
+async def make_tables(address: str) -> None:
     connection = await asyncpg.connect(address)
     await connection.execute(sql.schema(1, "postgresql"))
     await connection.close()
@@ -217,7 +217,7 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true", help="on a memory file system: without the disk")
     arguments = parser.parse_args()
     with PostgresServer(in_memory=arguments.memory) as server:
-        server.make_template(_make_tables)
+        server.make_template(make_tables)
         asyncio.run(run(arguments, server))
     sys.exit(0)
 

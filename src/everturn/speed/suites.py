@@ -34,6 +34,7 @@ SUITES = (
     Suite("fold", "folding a journal into messages"),
     Suite("growth", "the same queries on 1,000 to 100,000 sessions, and a long session"),
     Suite("postgres", "durable events on PostgreSQL, beside raw PostgreSQL", _POSTGRES),
+    Suite("take_over", "another machine's turns after its end", _POSTGRES),
     Suite("models", "the wires of model providers, beside a raw client"),
     Suite("engine", "a thousand turns at once inside the process", ("httpx2",)),
     Suite("http", "the server over HTTP: start, lists, streams", ("httpx2",)),
@@ -43,6 +44,8 @@ SUITES = (
     Suite("blobs", "stored files, beside a plain read", _POSTGRES),
     Suite("delivery", "messages of a chat platform"),
     Suite("away", "a database that goes away", _POSTGRES),
+    Suite("peers", "what other projects need for the same, where they are installed"),
+    Suite("large", "100,000 sessions with 5 million messages: 2.5 GB, half an hour", is_extra=True),
     Suite("tracing", "what traces cost, switched on and off", is_extra=True),
 )
 
