@@ -270,14 +270,13 @@ class DelegateStop(Action):
 def _only_reading(task: Task, own: OwnRights) -> tuple[str, ...]:
     """The tools of a delegate that only reads. Raises ToolFailed for one that could change something."""
     changing = sorted(set(task.tools or ()) - own.reading)
-    if changing:
+    if changing:  # guard: e09
         raise ToolFailed(
             f"The tool {changing[0]!r} can change something, but the delegate was to read only. Nothing was "
             f"started. Leave `tools` out, or name some of: {', '.join(sorted(own.reading))}."
         )
-    return tuple(
-        sorted((own.reading if task.tools is None else frozenset(task.tools)) - {FIND})
-    )  # guard: e09
+    chosen = own.reading if task.tools is None else frozenset(task.tools)
+    return tuple(sorted(chosen - {FIND}))
 
 
 def _named(tools: Iterable[str], own: OwnRights) -> tuple[str, ...]:
