@@ -71,8 +71,8 @@ export const settingsWords: Twin<typeof english> = {
   ownDoesNotAsk: "läuft, ohne zu fragen",
   ownSafe: "wird nach einem Absturz wiederholt",
   ownInDoubt: "wird nie von selbst wiederholt",
-  toolAsksNever: "fragt nie",
-  toolAsksWhen: (when) => `fragt, wenn ${when}`,
+  toolAsksNever: "braucht keine Erlaubnis",
+  toolAsksWhen: (when) => `fragt um Erlaubnis, wenn ${when}`,
   toolAsksAbout: {
     write_file: "eine Datei geschrieben wird, die andere Programme von selbst ausführen",
     edit_file: "eine Datei geschrieben wird, die andere Programme von selbst ausführen",
