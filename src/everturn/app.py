@@ -244,7 +244,18 @@ def engine_settings(config: Config) -> EngineSettings:
 
 
 def _for_engine(profiles: Profiles) -> dict[str, EngineProfile]:
-    return {name: EngineProfile(name, one.prompt, one.model) for name, one in profiles.profiles.items()}
+    return {
+        name: EngineProfile(
+            name,
+            one.prompt,
+            one.model,
+            parameters=one.parameters,
+            memory=one.memory,
+            budget_usd=one.budget_usd,
+            budget_tokens=one.budget_tokens,
+        )
+        for name, one in {**profiles.trials, **profiles.profiles}.items()
+    }
 
 
 async def read_turn_profiles(book: ProfileBook) -> dict[str, EngineProfile]:

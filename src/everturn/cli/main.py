@@ -21,6 +21,7 @@ COMMANDS = {
     "jobs": ("jobs", "List and stop commands that run in the background."),
     "keys": ("keys", "List, save and remove the keys of model providers."),
     "skills": ("skills", "List, show, trust, import and remove skills."),
+    "profiles": ("profiles", "List, show, share and remove profiles."),
     "models": ("models", "List, test and download models."),
     "gateway": ("gateway", "Set up and check accounts on messaging platforms."),
     "mcp": ("mcp", "Set up MCP servers: tools from other programs, local or over HTTP."),

@@ -16,8 +16,7 @@ NAME_CHARS_MAX = 80
 
 class DelegateTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one delegate is asked to do. ``tools``: the tools it may use; None: those of its parent.
-    ``has_files``: it works in a copy of the parent's files; otherwise it begins with an empty folder.
-    ``paths``: patterns of the files that it gets; empty: all. ``tree``: what they name, once it is stored."""
+    ``has_files``: it works in a copy of the parent's files; otherwise it begins with an empty folder."""
 
     text: str
     name: str = ""
@@ -27,8 +26,6 @@ class DelegateTask(msgspec.Struct, frozen=True, omit_defaults=True):
     has_files: bool = True
     budget_tokens: int | None = None
     budget_usd: float | None = None
-    paths: tuple[str, ...] = ()
-    tree: str = ""
 
 
 class DelegateBounds(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ what is still safe, and a ``hint`` that says what to do next. A ``remedy`` says 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
@@ -68,6 +68,19 @@ class Stopped(EverturnError):
 class Invalid(Refused):
     code = "invalid"
     status = 422
+
+
+class ProfileMissing(Invalid):
+    """A session, a turn or a setting names a profile that is not there. No other one takes its place: that
+    could allow more, or send the conversation elsewhere."""
+
+    code = "profile_missing"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(
+            f"There is no profile {name[:60]!r}.",
+            hint=f"Choose another one, or make it again. The profiles are: {', '.join(sorted(known))}.",
+        )
 
 
 class InvalidId(Refused):

@@ -110,6 +110,10 @@ class Sessions(Protocol):
         """The tags and projects in use. Reads every session that has one."""
         ...
 
+    async def count_with_profile(self, profile: str) -> int:
+        """How many sessions, of all owners, name this profile."""
+        ...
+
     async def discard_empty(self, *, before: int, limit: int = 500) -> int:
         """Mark sessions as deleted that were made before this time (milliseconds) and never used: without a
         turn, and without a title or setting. Looks at each session once; returns how many it has

@@ -25,6 +25,7 @@ from everturn.engine.services import TurnServices
 from everturn.engine.turn_skills import with_skills
 from everturn.memory import Memory
 
+_INSTRUCTIONS = "Instructions of the user, for all conversations:"
 _WEB = "agent:main:web"  # the session key of sessions without one
 
 
@@ -48,6 +49,7 @@ class TurnMaterial(msgspec.Struct, frozen=True):
     warm: WarmAgent
     tools: Mapping[str, Tool]
     recalled: str
+    has_memory: bool = True
 
 
 class BoundAgent:
@@ -69,6 +71,7 @@ class BoundAgent:
         self._own = claim.message
         self._warm = material.warm
         self._recalled = material.recalled
+        self._has_memory = material.has_memory
         self._given: Shown | None = entry.last_shown(claim.session.id)
         self.tools = material.tools
 
@@ -80,7 +83,7 @@ class BoundAgent:
     def owed_to(self) -> tuple[str | None, str]:
         """The provider and the name of the handle that the turn will be owed to."""
         memory, handle = self._services.memory, self._warm.handle
-        if memory is None or self._session.private or self._session.is_delegate:
+        if memory is None or not self._has_memory:
             return None, ""
         return (memory.provider, "") if handle is None else (handle.name, memory.name_of(handle))
 
@@ -137,6 +140,11 @@ class BoundAgent:
         )
 
 
+def with_instructions(system: str, services: TurnServices) -> str:
+    """The prompt with what its owner wants of every agent."""
+    return f"{system}\n\n{_INSTRUCTIONS}\n{services.instructions}" if services.instructions else system
+
+
 async def load_history(services: TurnServices, session: Session, turn: Turn) -> list[Message]:
     """The messages before the turn, and its own first one, as the store has them."""
     messages = await services.store.transcript.context(session.owner, session.id, upto=turn.id)
@@ -181,18 +189,20 @@ class Agents:
         services = await self._services.for_owner(session.owner)
         profile = turn.profile or session.profile
         tools = await tools_of(services, session, turn)
-        system = services.settings.profile(profile).system_prompt or services.settings.system_prompt
+        of_profile = services.settings.profile(profile)
+        system = with_instructions(of_profile.system_prompt or services.settings.system_prompt, services)
+        small = with_instructions(services.settings.small_prompt, services)
         told = await instructions_of(services, session)
         if told.is_trusted:
             system = f"{system}\n\nInstructions of this workspace (AGENTS.md):\n{told.text}"
         tools, system = await with_skills(services, session, profile, tools, system)
         # A delegate is told what it needs, and owes nothing.
-        memory = None if session.private or session.is_delegate else services.memory
+        is_apart = session.private or session.is_delegate or not of_profile.memory
+        memory = None if is_apart else services.memory
         is_new = self._cache.peek(key_of(session, profile)) is None
         known = await self._read_recalled(session, profile, memory)
-        plain = WarmAgent(system, services.settings.small_prompt, tuple(tool.spec.schema for tool in tools))
-        of_profile = services.settings.profile(profile).model
-        model = turn.model or session.model or of_profile or default_model
+        plain = WarmAgent(system, small, tuple(tool.spec.schema for tool in tools))
+        model = turn.model or session.model or of_profile.model or default_model
         signature = _signature(plain, model, memory, known.forgotten)
         async with self._cache.bind(
             key_of(session, profile), signature, lambda: self._build(plain, session, memory)
@@ -200,7 +210,7 @@ class Agents:
             warm = entry.agent or plain
             recalled = await self._recall(session, turn, memory, warm, known, is_new)
             by_name = {tool.spec.name: tool for tool in tools}
-            material = TurnMaterial(warm, by_name, recalled)
+            material = TurnMaterial(warm, by_name, recalled, memory is not None)
             yield BoundAgent(self._cache, entry, services, claim, material)
 
     async def _read_recalled(self, session: Session, profile: str | None, memory: Memory | None) -> Recalled:

@@ -26,6 +26,11 @@ class BudgetWatch:
         """The budgets of an owner who has none of their own."""
         return self._guest_budgets if is_guest(owner) else ()
 
+    def note(self, owner: str) -> None:
+        """This owner has a budget from now on. Turns of delegates that begin before the next look know it."""
+        if owner not in self._owners:
+            self._owners |= {owner}
+
     async def look(self) -> int:
         """Learn who has a budget, and continue turns whose budget has room again; return how many."""
         known, self._owners = self._owners, await self._store.budgets.owners()

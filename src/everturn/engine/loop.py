@@ -83,7 +83,8 @@ class TurnLoop:
         self._log = log
         self._should_stop = should_stop
         self._files = TurnWorkspace(services, log, claim)
-        self.spending = Spending(services, claim.turn, claim.epoch)
+        profile = services.settings.profile(claim.turn.profile or claim.session.profile)
+        self.spending = Spending(services, claim.turn, claim.epoch, profile)
         self._steps: ModelSteps | None = None
         self._history: Sequence[Message] = ()
         self._agent: BoundAgent | None = None
@@ -95,9 +96,22 @@ class TurnLoop:
             await self._log.writer.quiet()
             turn = await self._services.store.turns.interrupt(self._turn.id, self._claim.epoch, spent)
             return LoopResult(turn)
+        missing = self._services.find_missing_profile(self._turn.profile or self._claim.session.profile)
+        if missing is not None:
+            return await self._end_without_profile(Failure.from_error(missing))
         if self._turn.kind is TurnKind.COMPACTION:
             return await self._compact()
         return await self._answer()
+
+    async def _end_without_profile(self, failure: Failure) -> LoopResult:
+        """A turn that has done something is kept for when the session has a profile again; one that has not
+        fails, so that chats and schedules are told."""
+        if not self._log.progress.step:
+            return await self._fail(failure)
+        await self._log.writer.quiet()
+        return LoopResult(
+            await self._services.store.turns.interrupt(self._turn.id, self._claim.epoch, failure)
+        )
 
     def break_silence(self) -> bool:
         """End the model call that is open now, if one is. Used by the watch over silent models."""

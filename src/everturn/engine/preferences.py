@@ -13,7 +13,8 @@ _TURN = ("title_model", "fallback_models", "steps_max", "minutes_max", "tokens_m
 
 
 class Preferences(msgspec.Struct, frozen=True, omit_defaults=True):
-    """None: as the settings say. ``model`` and ``profile`` apply where nothing else names one."""
+    """None: as the settings say. ``model`` and ``profile`` apply where nothing else names one.
+    ``instructions``: what the user wants of every agent, whatever its profile."""
 
     model: str | None = None
     profile: str | None = None
@@ -25,6 +26,7 @@ class Preferences(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_usd_max: float | None = None
     favourite_models: tuple[str, ...] = ()
     language: str | None = None  # of chats and notifications
+    instructions: str = ""
 
     def over(self, settings: EngineSettings) -> EngineSettings:
         """These preferences applied to the settings."""

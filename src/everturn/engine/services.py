@@ -8,6 +8,7 @@ import msgspec
 
 from everturn.domain.budgets import BudgetLimit
 from everturn.domain.clock import Clock
+from everturn.domain.errors import ProfileMissing
 from everturn.domain.hooks import TurnHooks
 from everturn.domain.ids import Ids
 from everturn.domain.model import Models
@@ -20,7 +21,7 @@ from everturn.engine.budget_watch import BudgetWatch
 from everturn.engine.delegates import Delegates
 from everturn.engine.lease import Lease
 from everturn.engine.preferences import read_preferences
-from everturn.engine.settings import EngineSettings, TurnProfile
+from everturn.engine.settings import DEFAULT_PROFILE, EngineSettings, TurnProfile
 from everturn.engine.turn_hooks import AfterTurnHooks
 from everturn.memory import Memory
 from everturn.workspace import Recorder, Restorer
@@ -63,6 +64,7 @@ class TurnServices(msgspec.Struct, frozen=True):
     traces: TurnTraces = TurnTraces()
     hooks: AfterTurnHooks | None = None
     preferred_model: str | None = None  # of the turn's owner
+    instructions: str = ""  # theirs, for every agent
 
     @property
     def default_model(self) -> str:
@@ -79,7 +81,19 @@ class TurnServices(msgspec.Struct, frozen=True):
         settings = preferences.over(self.settings)
         if self.profiles is not None:
             settings = msgspec.structs.replace(settings, profiles=await self.profiles())
-        return msgspec.structs.replace(self, settings=settings, preferred_model=preferences.model)
+        return msgspec.structs.replace(
+            self,
+            settings=settings,
+            preferred_model=preferences.model,
+            instructions=preferences.instructions.strip(),
+        )
+
+    def find_missing_profile(self, name: str | None) -> ProfileMissing | None:
+        """The error if there is no such profile now. For services of an owner (``for_owner``)."""
+        known = self.settings.profiles
+        if self.profiles is None or (name or DEFAULT_PROFILE) in known:
+            return None
+        return ProfileMissing(name or DEFAULT_PROFILE, (one for one in known if not one.startswith("~")))
 
     async def may_start(self) -> None:
         """Wait until a model call or a tool may start: the lease is held and the store accepts writes.

@@ -6,11 +6,15 @@ import msgspec
 
 from everturn.domain.asks import Ask, AskBudget, AskTopic, BudgetAnswer
 from everturn.domain.budgets import (
+    BudgetKey,
+    BudgetLimit,
+    BudgetScope,
     CallEstimate,
     ModelCall,
     OverBudget,
     Settled,
     Spent,
+    Unit,
     describe_amount,
     describe_shortage,
     spent_of,
@@ -24,6 +28,7 @@ from everturn.engine.calls import AskWording, new_ask
 from everturn.engine.context import estimate_plain
 from everturn.engine.model_call import ask_model
 from everturn.engine.services import TurnServices
+from everturn.engine.settings import TurnProfile
 
 # A request is estimated by its characters. Some languages and code need more tokens than that.
 _INPUT_MARGIN = 1.25
@@ -42,12 +47,14 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Spending:
-    """The model calls of one turn. For an owner without budgets it does nothing."""
+    """The model calls of one turn. For an owner without budgets it does nothing. ``profile``: of the turn;
+    ``services`` have the profiles of now."""
 
-    def __init__(self, services: TurnServices, turn: Turn, epoch: int) -> None:
+    def __init__(self, services: TurnServices, turn: Turn, epoch: int, profile: TurnProfile) -> None:
         self._services = services
         self.turn = turn
         self._epoch = epoch
+        self._defaults = (*services.budgets.defaults(turn.owner), *budgets_of(profile, turn.session_id))
         self.open: Reservation | None = None  # of the call that is under way
         self.output_chars = 0  # received from it so far
 
@@ -56,13 +63,14 @@ class Spending:
     ) -> Reservation | None:
         """Reserve for a call, in all budgets that apply; None if there is none. Raises OverBudget."""
         watch, owner = self._services.budgets, self.turn.owner
-        if not watch.is_bounded(owner):
+        if not self._defaults and not watch.is_bounded(owner):
             return None
+        watch.note(owner)
         estimate = await self._estimate(model, request, input_tokens)
         call = ModelCall(self.turn.id, self._epoch, step, name)
         budgets = self._services.store.budgets
         reserve = budgets.reserve_aside if self.turn.ended_at is not None else budgets.reserve
-        output_tokens = await reserve(call, estimate, defaults=watch.defaults(owner))
+        output_tokens = await reserve(call, estimate, defaults=self._defaults)
         self.output_chars = 0
         self.open = Reservation(call, model.name, estimate, output_tokens)
         return self.open
@@ -107,6 +115,17 @@ class Spending:
         if was_taken or self.output_chars:
             settled = await self._guess(reservation)
         await self._services.store.budgets.settle(settled)
+
+
+def budgets_of(profile: TurnProfile, session_id: str) -> tuple[BudgetLimit, ...]:
+    """What each session with the profile may spend, unless its owner has set a budget for it."""
+    usd = None if profile.budget_usd is None else to_micros(profile.budget_usd)
+    amounts = {Unit.USD: usd, Unit.TOKENS: profile.budget_tokens}
+    return tuple(
+        BudgetLimit(BudgetKey(BudgetScope.SESSION, unit, session_id), amount)
+        for unit, amount in amounts.items()
+        if amount is not None
+    )
 
 
 async def ask_within_budget(

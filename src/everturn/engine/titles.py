@@ -32,13 +32,13 @@ class Titler:
 
     async def name(self, session: Session, turn: Turn, model: Model, messages: Sequence[Message]) -> None:
         """Make a title after this turn and write it, unless the user has named the session meanwhile."""
-        title = await self._title(turn, model, messages)
+        title = await self._title(session, turn, model, messages)
         if not title:
             return
         await self._services.probe.reach(Moment.TITLE_MADE, session.id)
         await self._services.store.sessions.set_title(session.owner, session.id, title)
 
-    async def _title(self, turn: Turn, model: Model, messages: Sequence[Message]) -> str:
+    async def _title(self, session: Session, turn: Turn, model: Model, messages: Sequence[Message]) -> str:
         settings = self._services.settings
         asked = next((message.text for message in messages if message.role is Role.USER), "")
         answered = next((message.text for message in messages if message.role is Role.ASSISTANT), "")
@@ -47,7 +47,9 @@ class Titler:
             return title_from(asked, settings.title_chars_max)
         text = f"User: {asked[:_CHARS_OF_EACH]}\n\nAssistant: {answered[:_CHARS_OF_EACH]}"
         request = plain_request(_SYSTEM, text, _TITLE_TOKENS)
-        spending = Spending(self._services, turn, turn.epoch)
+        services = await self._services.for_owner(turn.owner)
+        profile = services.settings.profile(turn.profile or session.profile)
+        spending = Spending(services, turn, turn.epoch, profile)
         ask = partial(ask_within_budget, self._services, spending, model, request, step=0, name="title")
         await self._services.may_start()
         try:

@@ -276,11 +276,12 @@ def _find_applying(
     settings apply."""
     found = (session.owner, session.no, turn.no)
     for limit in defaults:
-        yield from insert_limit(tx, session.owner, limit, None, None, is_default=True)
+        session_no = session.no if limit.key.scope is BudgetScope.SESSION else None
+        yield from insert_limit(tx, session.owner, limit, session_no, None, is_default=True)
     if tx.dialect == "postgresql":
         yield q("budgets_of_turn_lock", *found)  # guard: e10 postgresql
     yield from _settle_left(turn, call)
-    rows = yield from BUDGETS_OF_TURN.all(*found)
+    rows = _without_former((yield from BUDGETS_OF_TURN.all(*found)), session, defaults)
     outdated = [
         (row, limit)
         for row in rows
@@ -289,7 +290,22 @@ def _find_applying(
     ]
     for row, limit in outdated:
         yield from _change(tx, row, limit, is_default=True)
-    return (yield from BUDGETS_OF_TURN.all(*found)) if outdated else rows
+    if not outdated:
+        return rows
+    return _without_former((yield from BUDGETS_OF_TURN.all(*found)), session, defaults)
+
+
+def _without_former(
+    rows: Sequence[BudgetColumns], session: SessionRow, defaults: Sequence[BudgetLimit]
+) -> list[BudgetColumns]:
+    """Without a default of this session that its profile does not have any more. It stays, with what was
+    spent, in case the profile gets it again."""
+    present = {(limit.key.scope.value, limit.key.unit.value) for limit in defaults}
+    return [
+        row
+        for row in rows
+        if not row.is_default or row.subject != session.session.id or (row.scope, row.unit) in present
+    ]
 
 
 def _settle_left(turn: TurnRow, call: ModelCall) -> Script[None]:

@@ -12,6 +12,7 @@ TOOL_NAMES = frozenset(
 )
 SCHEDULES_TOOL = "schedules"
 SKILL_TOOL = "skill"
+MEMORY_TOOL = "memory"
 DELEGATE_TOOL_NAMES = frozenset(("delegate", "delegate_apply", "delegate_result", "delegate_stop"))
 JOB_TOOL_NAMES = frozenset(("job_output", "job_stop", "job_wait", "jobs"))  # where jobs are switched on
-BUILT_IN_NAMES = TOOL_NAMES | DELEGATE_TOOL_NAMES | JOB_TOOL_NAMES | {SCHEDULES_TOOL, SKILL_TOOL, "memory"}
+BUILT_IN_NAMES = TOOL_NAMES | DELEGATE_TOOL_NAMES | JOB_TOOL_NAMES | {SCHEDULES_TOOL, SKILL_TOOL, MEMORY_TOOL}

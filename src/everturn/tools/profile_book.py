@@ -12,13 +12,16 @@ import msgspec
 
 from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.json_types import Json, JsonObject
+from everturn.domain.parameters import check_parameters
 from everturn.domain.store import Records
 from everturn.domain.store_values import RecordName
-from everturn.tools.profiles import Profile, Profiles
+from everturn.tools.profiles import Profile, Profiles, built_in
 
 _log = logging.getLogger("everturn.tools")
 
 KIND = "profile"
+TRIAL_KIND = "profile_trial"
+TRIAL = "~"  # with which the names of profiles begin that are being tried
 OWNER = "system"  # of records that belong to the server itself
 NAME_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9-]{0,30}$(?!\n)"
 PROMPT_CHARS_MAX = 32_000
@@ -33,6 +36,14 @@ class KeptProfile(msgspec.Struct, frozen=True):
     revision: int
 
 
+class ProfileTrial(msgspec.Struct, frozen=True):
+    """A profile that one session tries. It is a record too, so that the session's turn is resumed with it,
+    and goes when it is ``due_at``."""
+
+    profile: Profile
+    due_at: int
+
+
 class ProfileBook:
     """``in_force`` is what the last reading found.
 
@@ -44,18 +55,22 @@ class ProfileBook:
         self._configured = configured
         self._records = records
         self._rows: JsonObject = {}
+        self._trial_rows: JsonObject = {}
         self._kept: dict[str, KeptProfile] = {}
         self.in_force = configured
 
     async def refresh(self) -> Profiles:
         """Read the records again. Cheap if nothing has changed."""
         rows = await self._records.list(OWNER, KIND)
-        if rows != self._rows:
+        trials = await self._records.list(OWNER, TRIAL_KIND)
+        if rows != self._rows or trials != self._trial_rows:
             self._kept = _read_all(rows)
-            self._rows = rows
+            self._rows, self._trial_rows = rows, trials
             saved = {name: kept.profile for name, kept in self._kept.items()}
             self.in_force = msgspec.structs.replace(
-                self._configured, profiles={**saved, **self._configured.profiles}
+                self._configured,
+                profiles={**saved, **self._configured.profiles},
+                trials={name: msgspec.convert(row, ProfileTrial).profile for name, row in trials.items()},
             )
         return self.in_force
 
@@ -103,20 +118,41 @@ class ProfileBook:
         given = RecordName(OWNER, KIND, _record_name(profile.name, revision))
         taken = RecordName(OWNER, KIND, _record_name(profile.name, revision + 1))
         if before.revision != revision or not await self._records.trade(given, taken, _row_of(profile)):
-            raise WrongState(
-                f"The profile {profile.name} was changed meanwhile. Nothing was changed.",
-                hint="Read it again, then make your change.",
-            )
+            raise _changed_meanwhile(profile.name)
         return KeptProfile(profile, revision + 1)
 
-    async def remove(self, name: str) -> None:
-        """Also one that this release cannot read. Raises NotFound, WrongState."""
+    async def remove(self, name: str, revision: int | None = None) -> None:
+        """Also one that this release cannot read. ``revision``: the one that was read; None: whichever there
+        is. Raises NotFound, WrongState."""
         self._refuse_configured(name)
         await self.refresh()
         if not (found := self._records_of(name)):
             raise NotFound("profile", name)
+        if revision is not None:
+            if not await self._records.delete(OWNER, KIND, _record_name(name, revision)):
+                raise _changed_meanwhile(name)
+            return
         for record in found:
             await self._records.delete(OWNER, KIND, record)
+
+    def origin_of(self, name: str) -> str:
+        """built_in | config | page"""
+        if name not in self._configured.profiles:
+            return "page"
+        return "built_in" if self._configured.profiles[name] == built_in().profiles.get(name) else "config"
+
+    async def begin_trial(self, profile: Profile, due_at: int) -> None:
+        """``profile`` has a name that begins with ``TRIAL``. Raises Invalid."""
+        check_settings(profile)
+        row: JsonObject = msgspec.to_builtins(ProfileTrial(profile, due_at))
+        await self._records.put(OWNER, TRIAL_KIND, profile.name, row)
+
+    async def end_trial(self, name: str) -> None:
+        await self._records.delete(OWNER, TRIAL_KIND, name)
+
+    async def overdue_trials(self, now_ms: int) -> list[str]:
+        rows = await self._records.list(OWNER, TRIAL_KIND)
+        return [name for name, row in rows.items() if msgspec.convert(row, ProfileTrial).due_at < now_ms]
 
     def _records_of(self, name: str) -> list[str]:
         return [record for record in self._rows if _split(record)[0] == name]
@@ -127,6 +163,13 @@ class ProfileBook:
                 f"The profile {name} is built in or set up in config.toml. Nothing was changed.",
                 hint="Make one under another name, or change it in config.toml and restart the server.",
             )
+
+
+def _changed_meanwhile(name: str) -> WrongState:
+    return WrongState(
+        f"The profile {name} was changed meanwhile. Nothing was changed.",
+        hint="Read it again, then make your change.",
+    )
 
 
 def make_profile(table: JsonObject) -> Profile:
@@ -144,6 +187,11 @@ def check_profile(profile: Profile) -> None:
             f"{profile.name[:60]!r} cannot be a profile's name.",
             hint="Use up to 31 letters, digits and hyphens; begin with a letter or a digit.",
         )
+    check_settings(profile)
+
+
+def check_settings(profile: Profile) -> None:
+    """The same without the name. Raises Invalid."""
     if profile.host_network:
         raise Invalid(
             "host_network lets commands reach Everturn itself, so it is set in config.toml only.",
@@ -153,9 +201,12 @@ def check_profile(profile: Profile) -> None:
         raise Invalid(
             f"The prompt has {len(profile.prompt)} characters.", hint=f"It can have 1 to {PROMPT_CHARS_MAX}."
         )
-    for listed in (profile.tools, profile.skills, profile.hosts, profile.mcp):
+    for listed in (profile.tools, profile.skills, profile.hosts, profile.mcp, profile.packages):
         if len(listed or ()) > _LIST_MAX or any(len(word) > 300 for word in listed or ()):
             raise Invalid("A list of the profile is too long.", hint=f"It can have up to {_LIST_MAX} names.")
+    if profile.model is not None and not re.fullmatch(r"\S{1,200}", profile.model):
+        raise Invalid(f"{profile.model[:60]!r} is no model.", hint="Name it as provider:name.")
+    check_parameters(profile.parameters)
 
 
 def check_names(profile: Profile, tools: Collection[str], servers: Collection[str]) -> None:

@@ -11,8 +11,9 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from everturn.domain.errors import Invalid
+from everturn.domain.errors import Invalid, ProfileMissing
 from everturn.domain.json_types import JsonObject
+from everturn.domain.parameters import OUTPUT_TOKENS_MAX, TEMPERATURE_MAX, Effort, Parameters
 from everturn.tools.limits import ProcessLimits
 from everturn.tools.names import BUILT_IN_NAMES
 from everturn.tools.policy.hosts import HostPattern
@@ -103,6 +104,29 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skills: Annotated[
         tuple[str, ...] | None, Meta(description="Skills the agent may use. Unset: all that are switched on.")
     ] = None
+    effort: Annotated[
+        Effort | None, Meta(description="Reasoning effort: off, minimal, low, medium or high.")
+    ] = None
+    temperature: Annotated[
+        Annotated[float, Meta(ge=0, le=TEMPERATURE_MAX)] | None,
+        Meta(description="Temperature of the model. Unset: as the model does by itself."),
+    ] = None
+    output_tokens_max: Annotated[
+        Annotated[int, Meta(ge=1, le=OUTPUT_TOKENS_MAX)] | None,
+        Meta(description="Longest answer of one model call, in tokens. Unset: as long as the model can."),
+    ] = None
+    memory: Annotated[
+        bool,
+        Meta(description="false: its sessions recall nothing from memory and are not remembered."),
+    ] = True
+    budget_usd: Annotated[
+        Annotated[float, Meta(gt=0, le=1e6)] | None,
+        Meta(description="What each session may spend, in US dollars, before it asks. Unset: no limit."),
+    ] = None
+    budget_tokens: Annotated[
+        Annotated[int, Meta(ge=1, le=10**12)] | None,
+        Meta(description="The same in tokens, for models without a known price."),
+    ] = None
     network: Annotated[
         bool,
         Meta(description="Sandboxed commands reach public web hosts, each after it was allowed once."),
@@ -147,6 +171,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def limits(self) -> ProcessLimits:
         return ProcessLimits(self.memory_mib, self.processes, self.file_mib)
+
+    @property
+    def parameters(self) -> Parameters:
+        return Parameters(self.effort, self.temperature, self.output_tokens_max)
 
 
 class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -238,15 +266,17 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Profiles(msgspec.Struct, frozen=True):
+    """``trials``: profiles that are being tried and are not kept. No list shows them."""
+
     profiles: dict[str, Profile]
     servers: dict[str, McpServer] = {}
+    trials: dict[str, Profile] = {}
 
     def get(self, name: str | None) -> Profile:
-        """The profile of this name, or the default one. Raises Invalid."""
-        found = self.profiles.get(name or DEFAULT)
+        """The profile of this name, or the default one. Raises ProfileMissing."""
+        found = self.profiles.get(name or DEFAULT) or self.trials.get(name or DEFAULT)
         if found is None:
-            known = ", ".join(sorted(self.profiles))
-            raise Invalid(f"There is no profile {name!r}.", hint=f"The profiles are: {known}.")
+            raise ProfileMissing(name or DEFAULT, self.profiles)
         return found
 
     def check_sign_in(self, name: str | None, *, is_on: bool) -> None:
@@ -287,6 +317,8 @@ def find_excess(wanted: Profile, own: Profile) -> str:
         return "its Python has other packages"
     if not wanted.limits.is_within(own.limits):
         return "its commands may use more of the machine"
+    if wanted.memory and not own.memory:
+        return "it uses memory"
     return ""
 
 

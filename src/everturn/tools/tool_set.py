@@ -9,6 +9,7 @@ from everturn.domain.store import Search
 from everturn.domain.tool import Tool
 from everturn.tools.files.file_tools import ApplyPatch, EditFile, ReadFile, WriteFile
 from everturn.tools.files.search_tools import FileSearch, ListFiles, SearchFiles
+from everturn.tools.names import MEMORY_TOOL
 from everturn.tools.own.own_tools import OwnTools
 from everturn.tools.profiles import Profile
 from everturn.tools.sandbox.sandbox import Sandbox
@@ -42,6 +43,10 @@ class ToolSet:
             self._built_in(is_gated=is_gated).get(name) or self._extra.get(name) or self._own.tools.get(name)
         )
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset((*self._plain, *self._gated, *self._extra, *self._own.tools))
+
     def of_profile(self, profile: Profile, *, is_gated: bool) -> Sequence[Tool]:
         """The tools that the profile names; all of them if it names none."""
         built_in = self._built_in(is_gated=is_gated)
@@ -49,7 +54,8 @@ class ToolSet:
         known.update(self._extra)
         known.update(self._own.tools)
         names = known if profile.tools is None else profile.tools
-        return [known[name] for name in names if name in known]
+        hidden = () if profile.memory else (MEMORY_TOOL,)
+        return [known[name] for name in names if name in known and name not in hidden]
 
     def _built_in(self, *, is_gated: bool) -> Mapping[str, Action]:
         return {**self._plain, **self._gated} if is_gated else self._plain

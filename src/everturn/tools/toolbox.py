@@ -183,6 +183,11 @@ class EverturnToolbox:
             own, trusted = _only(own, only), _only(trusted, only)  # guard: e09
         return _listed(own, trusted)
 
+    async def tool_names(self) -> frozenset[str]:
+        """The names that a profile can list: of every tool but those of MCP servers."""
+        await self.own.look()
+        return self._tools.names | BUILT_IN_NAMES
+
     async def known_tools(self, owner: str, profile: str | None) -> Sequence[Tool]:
         """The tools of a profile as far as they are known: no MCP server is started to ask it for its own."""
         await self.own.look()
@@ -320,10 +325,8 @@ class EverturnToolbox:
     async def _rights_of(self, call: ToolCall) -> OwnRights:
         own, trusted = await self._known_tools(call.owner, call.profile)
         found = frozenset(tool.spec.name for tool in trusted)
-        all_listed = _listed(own, trusted)
-        listed = frozenset(tool.spec.name for tool in all_listed)
-        reading = frozenset(tool.spec.name for tool in all_listed if tool.spec.reads_only)
-        return OwnRights(listed, frozenset() if found <= listed else found, reading)
+        listed = frozenset(tool.spec.name for tool in _listed(own, trusted))
+        return OwnRights(listed, frozenset() if found <= listed else found)
 
     async def _find_excess(self, call: ToolCall, wanted: str) -> str:
         """What a session with this profile could do that the caller's cannot, in a few words."""

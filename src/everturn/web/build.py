@@ -42,6 +42,7 @@ from everturn.web.api.models import ModelsApi
 from everturn.web.api.needs import NeedsApi
 from everturn.web.api.openai import OpenAiApi
 from everturn.web.api.policy import PolicyApi
+from everturn.web.api.profiles import ProfilesApi
 from everturn.web.api.prompts import PromptsApi
 from everturn.web.api.push import PushApi
 from everturn.web.api.restore import RestoreApi
@@ -64,6 +65,7 @@ from everturn.web.metrics import Metrics
 from everturn.web.openai.bare_models import BareModels
 from everturn.web.openai.completions import Completions
 from everturn.web.preferences import PreferencesOf
+from everturn.web.profile_trials import ProfileTrials
 from everturn.web.request_log import RequestLog
 from everturn.web.session_files import SessionFiles
 from everturn.web.settings import WebSettings
@@ -246,6 +248,8 @@ class _Parts:
         yield from UsageApi(services.store.upkeep, registry, services.clock).endpoints()
         yield from ModelsApi(registry, keys, preferences, audit).endpoints()
         yield from ToolsApi(toolbox, services.store.records).endpoints()
+        trials = ProfileTrials(services.engine, services.store, toolbox, self._deletions, services.clock)
+        yield from ProfilesApi(toolbox, registry, sessions, preferences, trials, audit).endpoints()
         yield from McpApi(
             toolbox, services.engine, sessions, services.store.asks, audit, self._settings.public_url
         ).endpoints()

@@ -12,6 +12,7 @@ from everturn.domain.sessions import Session
 from everturn.domain.store import Records
 from everturn.engine import Preferences, read_preferences, write_preferences
 
+INSTRUCTIONS_CHARS_MAX = 8_000
 ModelName = Annotated[str, Meta(pattern=r"^\S{1,200}$(?!\n)")]  # "$" alone allows a last line break
 
 
@@ -24,6 +25,7 @@ class ChangePreferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     fallback_models: Annotated[tuple[ModelName, ...], Meta(max_length=8)] | UnsetType | None = UNSET
     language: Literal["en", "de"] | UnsetType | None = UNSET
     favourite_models: Annotated[tuple[ModelName, ...], Meta(max_length=50)] | UnsetType = UNSET
+    instructions: Annotated[str, Meta(max_length=INSTRUCTIONS_CHARS_MAX)] | UnsetType = UNSET
     steps_max: Annotated[int, Meta(ge=1, le=10_000)] | UnsetType | None = UNSET
     minutes_max: Annotated[float, Meta(gt=0, le=10_080)] | UnsetType | None = UNSET
     tokens_max: Annotated[int, Meta(ge=1, le=1_000_000_000)] | UnsetType | None = UNSET

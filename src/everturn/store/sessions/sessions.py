@@ -54,6 +54,7 @@ from everturn.store.scripts.queries.sessions import (
     SESSIONS_AFTER,
     SESSIONS_DELETED,
     SESSIONS_ON_KEY,
+    SESSIONS_WITH_PROFILE,
     WAITING_SESSIONS,
     NewSessionColumns,
     SessionColumns,
@@ -141,6 +142,10 @@ class Sessions:
     async def labels(self, owner: str) -> Labels:
         return await self._db.read(_labels, owner)
 
+    async def count_with_profile(self, profile: str) -> int:
+        """Of all owners."""
+        return await self._db.read(_count_with_profile, profile)
+
     async def discard_empty(self, *, before: int, limit: int = 500) -> int:
         if not (await self._db.read(_unseen, before, 1)):
             return 0
@@ -151,6 +156,10 @@ class Sessions:
 
     async def delete(self, owner: str, session_id: str, *, is_purge: bool = False) -> None:
         await self._db.write(_delete, owner, session_id, is_purge)
+
+
+def _count_with_profile(tx: Tx, profile: str) -> Script[int]:
+    return (yield from SESSIONS_WITH_PROFILE.only(profile))
 
 
 class _AskedFor(msgspec.Struct, frozen=True):

@@ -208,6 +208,9 @@ UPDATE tails SET position = position + $2 WHERE session_no = $1 RETURNING positi
 SELECT id FROM sessions WHERE owner = $1 AND key = $2 AND key <> '' AND deleted_at IS NULL
 ORDER BY session_no
 
+-- name: sessions_with_profile
+SELECT count(*) FROM sessions WHERE profile = $1 AND deleted_at IS NULL AND kind <> 'ephemeral'
+
 -- name: session_labels
 SELECT s.tags, s.project, count(*) AS sessions FROM sessions s JOIN tails t ON t.session_no = s.session_no
 WHERE s.owner = $1 AND (s.tags <> '[]' OR s.project IS NOT NULL) AND t.is_listed = 1 GROUP BY s.tags, s.project

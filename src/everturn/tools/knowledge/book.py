@@ -5,7 +5,7 @@ The records belong to the system and name their owner, so that a collection of b
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -95,6 +95,19 @@ class KnowledgeBook:
         if not await self._records.replace(SYSTEM, KNOWLEDGE, changed.id, msgspec.to_builtins(changed)):
             raise NotFound("knowledge", changed.id)
         return changed
+
+    async def use_in(self, owner: str, profile: str, wanted: Collection[str]) -> None:
+        """Let the profile search exactly the knowledge with these ids, and what is for all. Raises
+        NotFound."""
+        known = {one.id: one for one in await self.of_owner(owner)}
+        for missing in (one for one in wanted if one not in known):
+            raise NotFound("knowledge", missing)
+        for one in known.values():
+            if (one.id in wanted) != (profile in one.profiles):
+                profiles = [name for name in one.profiles if name != profile]
+                profiles += [profile] if one.id in wanted else []
+                changed = msgspec.structs.replace(one, profiles=tuple(profiles))
+                await self._records.replace(SYSTEM, KNOWLEDGE, one.id, msgspec.to_builtins(changed))
 
     async def delete(self, owner: str, knowledge_id: str) -> None:
         """Delete it and its uploads; a folder stays as it is. Raises NotFound."""

@@ -85,6 +85,13 @@ class ServerBook:
         if not await self._records.delete(OWNER, KIND, name):
             raise NotFound("MCP server", name)
 
+    async def forget_profile(self, profile: str) -> None:
+        """Take a removed profile's name out of the servers that name it, except those of config.toml."""
+        for server in (await self.refresh()).values():
+            if profile in server.profiles and server.name not in self._configured:
+                rest = tuple(name for name in server.profiles if name != profile)
+                await self.change(msgspec.structs.replace(server, profiles=rest))
+
     def refuse_configured(self, name: str) -> None:
         if name in self._configured:
             raise WrongState(

@@ -42,7 +42,8 @@ class Defaults(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What was chosen here; null: as ``default_model`` and ``defaults`` say."""
+    """What was chosen here; null: as ``default_model`` and ``defaults`` say. ``instructions``: what every
+    agent is told, whatever its profile."""
 
     model: str | None
     profile: str | None
@@ -50,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True):
     fallback_models: tuple[str, ...] | None
     favourite_models: tuple[str, ...]
     language: str | None
+    instructions: str
     steps_max: int | None
     minutes_max: float | None
     tokens_max: int | None
@@ -94,7 +96,7 @@ class SettingsApi:
                 method="PATCH",
                 path="/api/settings",
                 run=self.change,
-                summary="Change the default models, the default profile and the limits of a turn.",
+                summary="Change the default models and profile, the instructions and the limits of a turn.",
                 tag="settings",
                 scope=Scope.ADMIN,
                 body=ChangePreferences,

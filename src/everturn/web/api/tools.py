@@ -1,4 +1,4 @@
-"""Tools, profiles and the sandbox."""
+"""Tools and the sandbox."""
 
 from __future__ import annotations
 
@@ -26,21 +26,6 @@ class Sandboxed(msgspec.Struct, frozen=True):
     detail: str
     hint: str = ""
     gaps: tuple[str, ...] = ()
-
-
-class ProfileOut(msgspec.Struct, frozen=True):
-    name: str
-    description: str
-    model: str | None
-    tools: tuple[str, ...] | None
-    network: bool
-    sandbox: bool
-    mcp: tuple[str, ...]
-    packages: tuple[str, ...] = ()
-
-
-class ProfilesOut(msgspec.Struct, frozen=True):
-    profiles: tuple[ProfileOut, ...]
 
 
 class ToolsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,14 +86,6 @@ class ToolsApi:
         return [
             Endpoint(
                 method="GET",
-                path="/api/profiles",
-                run=self.profiles,
-                summary="The profiles.",
-                tag="settings",
-                answer=ProfilesOut,
-            ),
-            Endpoint(
-                method="GET",
                 path="/api/tools",
                 run=self.tools,
                 summary="The agent's tools, and the state of the sandbox.",
@@ -117,24 +94,6 @@ class ToolsApi:
                 answer=ToolsOut,
             ),
         ]
-
-    async def profiles(self, call: ApiCall[Nothing, Nothing]) -> ProfilesOut:
-        found = (await self._toolbox.profile_book.refresh()).profiles
-        return ProfilesOut(
-            tuple(
-                ProfileOut(
-                    name,
-                    one.prompt.strip().split("\n", 1)[0][:200],
-                    one.model,
-                    one.tools,
-                    one.network,
-                    one.sandbox,
-                    one.mcp,
-                    one.packages,
-                )
-                for name, one in found.items()
-            )
-        )
 
     async def tools(self, call: ApiCall[ToolsQuery, Nothing]) -> ToolsOut:
         found = await self._toolbox.known_tools(call.owner, call.query.profile)

@@ -62,6 +62,7 @@ PARAMS: Mapping[str, Param] = {
         _of_ids("token", "tok", "The id of an API token; not the token itself."),
         Param("provider", "^[a-z0-9][a-z0-9_.-]{0,63}$", "A model provider's name."),
         Param("rule", "^[A-Za-z0-9_.:-]{1,120}$", "A policy rule's id."),
+        Param("profile", "^[a-zA-Z0-9][a-zA-Z0-9-]{0,30}$", "A profile's name."),
         Param("server", "^[A-Za-z0-9_.-]{1,64}$", "An MCP server's name."),
         _of_ids("knowledge", "kno", "The id of knowledge: a folder or uploads that sessions can search."),
         _of_ids("schedule", "sch", "A schedule's id."),

@@ -128,6 +128,7 @@ SESSION_LABELS: Select[[str], LabelColumns] = Select("session_labels", LabelColu
 SESSIONS_AFTER: Select[[int, int], NewSessionColumns] = Select("sessions_after", NewSessionColumns)
 SESSIONS_ALL: Select[[], SessionNo] = Select("sessions_all", SessionNo)
 SESSIONS_DELETED: Select[[], DeletedSession] = Select("sessions_deleted", DeletedSession)
+SESSIONS_WITH_PROFILE: SelectValue[[str], int] = SelectValue("sessions_with_profile")
 SESSIONS_ON_KEY: SelectValue[[str, str], str] = SelectValue("sessions_on_key")
 WAITING_SESSIONS: Select[[str], SessionColumns] = Select("waiting_sessions", SessionColumns)
 TAIL_MOVE: SelectValue[[int, int, int], int] = SelectValue("tail_move")
