@@ -117,7 +117,7 @@ def test_an_answer_is_rendered_and_what_a_user_typed_is_not() -> None:
         '<div class="plain">**not** bold</div>',
         "<h1>Plan</h1>",
         "<li>☑ <strong>bold</strong> and <s>struck</s></li>",
-        '<ol start="3">',
+        '<ol start="3" dir="auto">',
         '<td>1</td>\n<td class="right">2</td>',
         "<pre><code>if a &lt; b:\n    print(&quot;x&quot;)</code></pre>",
         "<figcaption>python</figcaption>",
@@ -236,3 +236,28 @@ def test_the_pages_that_an_answer_rests_on_stand_below_it() -> None:
     assert "https://example.org/b" not in links
     assert "Sources" in found.words
     assert "Named & <b>" in found.words
+
+
+def test_footnotes_and_formulas_are_drawn_and_load_nothing() -> None:
+    said = (
+        "Energy[^1] is $E = mc^2$, \\(a_1\\), and coffee costs $5 or $6.\n\n"
+        "$$\n\\frac{1}{2} \\href{javascript:alert(1)}{\\text{<script>x</script>}}\n$$\n\n"
+        "$\\undefined{$ and $" + "x" * 3000 + "$\n\n[^1]: As *written* <b>here</b>.\n"
+    )
+    written = html(session(), [message(Role.ASSISTANT, Text(said))])
+    assert '<p>Energy<sup>1</sup> is <math display="inline">' in written
+    assert "<msup><mi>c</mi><mn>2</mn></msup>" in written
+    assert "<msub><mi>a</mi><mn>1</mn></msub>" in written
+    assert "coffee costs $5 or $6." in written
+    assert '<div class="math"><math display="block">' in written
+    assert "<mfrac>" in written
+    assert "javascript:" not in written
+    assert "<script" not in written
+    assert f"<code>{'x' * 3000}</code>" in written
+    assert '<div class="note"><sup>1</sup><p>As <em>written</em> &lt;b&gt;here&lt;/b&gt;.</p>' in written
+
+
+def test_lists_of_languages_that_run_to_the_left_have_their_marks_on_the_right() -> None:
+    written = html(session(), [message(Role.ASSISTANT, Text("- שלום\n- עולם\n\n1. one\n"))])
+    assert '<ul dir="auto">' in written
+    assert '<ol dir="auto">' in written

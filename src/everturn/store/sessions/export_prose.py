@@ -10,7 +10,9 @@ from typing import Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from mdit_py_plugins.footnote import footnote_plugin
 
+from everturn.store.sessions.export_math import formula, read_math
 from everturn.store.sessions.export_text import visible
 
 _DEPTH_MAX: Final = 30
@@ -19,6 +21,7 @@ _LINKS: Final = ("http://", "https://", "mailto:")
 _BOXES: Final = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Written without their attribute, a style: the document's own rules refuse it.
+_SIDED: Final = frozenset({"ul", "ol", "blockquote"})
 _CELLS: Final = frozenset({"th_open", "td_open"})
 
 
@@ -48,6 +51,8 @@ def _safe(text: str) -> str:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _DEPTH_MAX})
     parser.enable(["table", "strikethrough"])
+    read_math(parser)
+    footnote_plugin(parser, inline=False, move_to_end=False)  # where they were written, as on the page
     # Every address is parsed: those that lead nowhere are written out instead of being left as markup.
     parser.validateLink = lambda url: True  # type: ignore[method-assign]  # how the library is configured
     return parser
@@ -66,6 +71,12 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[str]:
             yield '<div class="table"><table>'
         elif token.type == "table_close":
             yield "</table></div>\n"
+        elif token.type == "math_block":
+            yield f'<div class="math">{formula(token.content, is_block=True)}</div>'
+        elif token.type == "footnote_reference_open":
+            yield f'<div class="note"><sup>{_safe(_label(token))}</sup>'
+        elif token.type == "footnote_reference_close":
+            yield "</div>\n"
         elif token.type in _CELLS:
             yield f"<{token.tag}{_alignment(token)}>"
         else:
@@ -78,7 +89,13 @@ def _tag(token: Token) -> str:
         return f"</{token.tag}>\n"
     start = token.attrGet("start") if token.type == "ordered_list_open" else None
     number = f' start="{start}"' if isinstance(start, int) else ""
-    return f"<{token.tag}{number}>"
+    # The browser finds the side from the words: bullets and numbers of Hebrew or Arabic stand on the right.
+    side = ' dir="auto"' if token.tag in _SIDED else ""
+    return f"<{token.tag}{number}{side}>"
+
+
+def _label(token: Token) -> str:
+    return str(token.meta.get("label", ""))
 
 
 def _alignment(token: Token) -> str:
@@ -101,6 +118,10 @@ def _inline(tokens: Sequence[Token], starts_item: bool) -> str:
             written.append("<br>\n")
         elif token.type == "image":
             written.append(_picture(token))
+        elif token.type.startswith("math_inline"):
+            written.append(formula(token.content, is_block=token.type.endswith("double")))
+        elif token.type == "footnote_ref":
+            written.append(f"<sup>{_safe(_label(token))}</sup>")
         elif token.type == "link_open":
             start, end = _link(str(token.attrGet("href") or ""))
             written.append(start)
