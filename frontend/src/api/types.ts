@@ -8,6 +8,7 @@ import type { components } from "./schema";
 type Schemas = components["schemas"];
 
 export type TurnState = Schemas["TurnState"];
+export type BackupStatus = Schemas["BackupStatus"];
 export type Outcome = Schemas["Outcome"];
 export type CallPart = Schemas["Call"];
 export type ReasoningPart = Schemas["Reasoning"];
