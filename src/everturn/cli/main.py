@@ -33,6 +33,7 @@ COMMANDS = {
     "import": ("session_import", "Import sessions."),
     "backup": ("backup", "Back up your data; the server can keep running."),
     "restore": ("restore", "Restore a backup into an empty data folder."),
+    "rollback": ("rollback", "Go back to the copy made before a schema change."),
     "move": ("move", "Move everything between a data folder and PostgreSQL."),
     "doctor": ("doctor", "Check the database and the search index."),
     "lab": ("lab", "Break things on purpose and check that nothing is lost."),

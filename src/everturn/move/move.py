@@ -8,8 +8,6 @@ the target has everything already.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -25,6 +23,7 @@ from everturn.move.sqlite_side import DATABASE, SqliteSide
 from everturn.move.tables import tables_of, to_postgres, to_sqlite
 from everturn.store.files.disk import Disk, report_errors, sync_tree
 from everturn.store.files.machine import read_machine
+from everturn.store.files.server_lock import hold_server_lock
 from everturn.store.open import is_postgres, open_store
 from everturn.store.secrets.file import SecretsFile
 from everturn.store.sqlite.connection import explain_error
@@ -32,7 +31,7 @@ from everturn.store.sqlite.connection import explain_error
 _MOVING = ".moving"
 _PLACING = "placing"  # a file there: while it exists, what is in the target came from this move
 _PARTS = ("blobs", "memory")
-_SERVES = ("server.lock", "workers/*.lock")
+_NOTHING = "Nothing was moved."
 
 
 class MoveResult(msgspec.Struct, frozen=True):
@@ -61,7 +60,7 @@ async def move_store(source: str, target: str, report: Report) -> MoveResult:
 async def _to_postgres(folder: Path, address: str, report: Report) -> MoveResult:
     if not (folder / DATABASE).is_file():
         raise Invalid(f"There is no {DATABASE} in {folder}.", hint="Name a data folder.")
-    with _hold_server_lock(folder), _report_database(folder):
+    with hold_server_lock(folder, _NOTHING), _report_database(folder):
         # Opened first by itself: it refuses another version, which opening the store would migrate.
         SqliteSide.open_source(folder).close()
         async with open_store(data_dir=folder) as store:
@@ -87,7 +86,7 @@ async def _to_postgres(folder: Path, address: str, report: Report) -> MoveResult
 
 async def _to_folder(address: str, folder: Path, report: Report) -> MoveResult:
     _prepare_folder(folder)
-    with _hold_server_lock(folder), _open_staging(folder) as moving, _report_database(folder):
+    with hold_server_lock(folder, _NOTHING), _open_staging(folder) as moving, _report_database(folder):
         is_filled = _has_database(folder)
         async with open_postgres_side(address, is_target=False):
             pass  # it refuses another version, which opening the store would migrate
@@ -134,30 +133,6 @@ async def _refuse_live(side: PostgresSide) -> None:
             f"{count} process(es) work on the PostgreSQL database. Nothing was moved.",
             hint="Stop every server. One that was killed counts until its lease has run out: wait a minute.",
         )
-
-
-@contextmanager
-def _hold_server_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock that servers share. Raises StoreRefused while a process works in the data folder."""
-    for path in (path for pattern in _SERVES for path in folder.glob(pattern)):
-        with path.open("rb") as file:
-            _lock(file.fileno(), folder)
-    with report_errors(folder):
-        descriptor = os.open(folder / "server.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        _lock(descriptor, folder)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise StoreRefused(
-            f"A server or another command works in {folder}. Nothing was moved.", hint="Stop it first."
-        ) from error
 
 
 def _prepare_folder(folder: Path) -> None:
