@@ -68,7 +68,8 @@ def with_delegates(given: Sequence[Tool], delegates: Delegates, profiles: Profil
     """The tools, and those for delegates."""
 
     async def rights_of(call: ToolCall) -> OwnRights:
-        return OwnRights(frozenset(tool.spec.name for tool in tools))
+        reading = frozenset(tool.spec.name for tool in tools if tool.spec.reads_only)
+        return OwnRights(frozenset(tool.spec.name for tool in tools), reading=reading)
 
     async def excess(call: ToolCall, wanted: str) -> str:
         return find_excess(profiles.get(wanted), profiles.get(call.profile))

@@ -304,6 +304,62 @@ async def test_e09_files_come_back_as_changes_that_the_parent_applies(
         assert (await store.delegates.get(OWNER, delegate.id)).applied_at is not None
 
 
+async def test_e09_a_delegate_gets_only_the_files_that_its_task_names(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    parent: list[Any] = [writing(a_txt="one", b_md="two"), hand_over(task(paths=["*.txt"])), "seen"]
+    child: list[Any] = [writing(a_txt="changed", c_txt="new"), "changed"]
+    async with delegating(store, parent, child, clock=clock, home=tmp_path) as d:
+        session = await d.h.new_session()
+        turn_id = (await d.h.send(session)).turn.id
+        assert (await d.ended(turn_id)).state is TurnState.COMPLETED
+        (delegate,) = await d.delegates(turn_id)
+
+        def files(of: str) -> dict[str, str]:
+            return {path.name: path.read_text() for path in (tmp_path / "workspaces" / of).iterdir()}
+
+        assert files(delegate.id) == {"a.txt": "changed", "c.txt": "new"}
+        assert "a.txt (changed), c.txt (added)" in (await d.results(session))[-1].text
+        d.parent.add([CallTool("delegate_apply", {"delegate_id": delegate.id})], "taken")
+        await d.h.run(session, "take them")
+        assert files(session.id) == {"a.txt": "changed", "b.md": "two", "c.txt": "new"}, (
+            "b.md was not deleted"
+        )
+        assert await store.upkeep.check() == []
+        for wrong, why in ((["none/"], "No file matches none/"), (["!a.txt"], "not patterns")):
+            d.parent.add(hand_over(task(paths=wrong)), "refused")
+            await d.h.run(session, "again")
+            result = (await d.results(session))[-1]
+            assert (result.outcome, why in result.text) == (Outcome.ERROR, True), result.text
+
+
+async def test_e09_a_delegate_that_only_reads_has_the_files_and_nothing_that_changes_them(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    async def look(call: ToolCall, emit: Emit) -> ToolResult:
+        assert call.workspace is not None
+        return ToolResult(",".join(sorted(path.name for path in call.workspace.iterdir())))
+
+    looking = FakeTool("look", look, reads_only=True)
+    parent: list[Any] = [writing(a_txt="one"), hand_over(task(files="read")), "seen"]
+    child: list[Any] = [[CallTool("look", {})], writing(a_txt="two"), "tried"]
+    async with delegating(store, parent, child, clock=clock, home=tmp_path, tools=[looking]) as d:
+        session = await d.h.new_session()
+        turn_id = (await d.h.send(session)).turn.id
+        assert (await d.ended(turn_id)).state is TurnState.COMPLETED
+        (delegate,) = await d.delegates(turn_id)
+        own = await store.sessions.get(OWNER, delegate.id)
+        read, refused = await d.results(own)
+        assert read.text == "a.txt"
+        assert refused.outcome is not Outcome.OK
+        assert (tmp_path / "workspaces" / own.id / "a.txt").read_text() == "one"
+        assert delegate.result is not None
+        assert delegate.result.files is None or delegate.result.files.total == 0, "nothing is offered"
+        d.parent.add(hand_over(task(files="read", tools=["write"])), "refused")
+        await d.h.run(session, "again")
+        assert "The tool 'write' can change something" in (await d.results(session))[-1].text
+
+
 async def test_e09_delegates_spend_from_the_budget_of_the_session_they_work_for(
     store: Store, clock: FakeClock
 ) -> None:

@@ -16,7 +16,8 @@ NAME_CHARS_MAX = 80
 
 class DelegateTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one delegate is asked to do. ``tools``: the tools it may use; None: those of its parent.
-    ``has_files``: it works in a copy of the parent's files; otherwise it begins with an empty folder."""
+    ``has_files``: it works in a copy of the parent's files; otherwise it begins with an empty folder.
+    ``paths``: patterns of the files that it gets; empty: all. ``tree``: what they name, once it is stored."""
 
     text: str
     name: str = ""
@@ -26,6 +27,8 @@ class DelegateTask(msgspec.Struct, frozen=True, omit_defaults=True):
     has_files: bool = True
     budget_tokens: int | None = None
     budget_usd: float | None = None
+    paths: tuple[str, ...] = ()
+    tree: str = ""
 
 
 class DelegateBounds(msgspec.Struct, frozen=True):

@@ -73,14 +73,33 @@ class Delegates:
         self, call: ToolCall, tasks: Sequence[DelegateTask], *, is_waited: bool
     ) -> Sequence[Delegate]:
         """Start delegates for a tool call, once however often it is repeated. Raises TooManyDelegates,
-        DelegatesTooDeep, WrongState."""
+        DelegatesTooDeep, WrongState, and Invalid if the paths of a task name no file."""
         bounds = DelegateBounds(self._settings.depth_max, self._settings.at_once_max)
-        new = NewDelegates(call.turn_id, call.id, tuple(tasks), is_waited, call.is_tainted, bounds)
+        chosen = await self._choose_files(call, tasks)
+        new = NewDelegates(call.turn_id, call.id, chosen, is_waited, call.is_tainted, bounds)
         started = await self._store.delegates.start(new)
         if any(task.budget_tokens is not None or task.budget_usd is not None for task in tasks):
             await self._engine.look_at_budgets()
         self._engine.nudge()
         return started
+
+    async def _choose_files(self, call: ToolCall, tasks: Sequence[DelegateTask]) -> tuple[DelegateTask, ...]:
+        """The tasks with the trees that their paths name. What they hold is from before this call: the
+        calls of a step that change files run one after the other."""
+        if not any(task.paths for task in tasks):
+            return tuple(tasks)
+        restorer = self._engine.restorer
+        if restorer is None:
+            raise Invalid("There are no files here to choose from.", hint="Leave `paths` out.")
+        present = (await self._store.working_copies.get(call.owner, call.session_id)).tree
+        return tuple(
+            [
+                msgspec.structs.replace(task, tree=await restorer.select(present, task.paths))
+                if task.paths
+                else task
+                for task in tasks
+            ]
+        )
 
     async def get(self, call: ToolCall, delegate_id: str) -> Delegate:
         """A delegate of the session that calls. Raises NotFound for those of others."""

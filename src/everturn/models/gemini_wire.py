@@ -289,7 +289,7 @@ def _result(result: Result) -> JsonObject:
 def _pictures(said: ModelStep) -> list[JsonObject]:
     """Beside the results, where every model takes them."""
     pictures = [picture for found in said.pictures.values() for picture in found]
-    return [_asked_part(part) for part in (PICTURES, *pictures)] if pictures else []
+    return [_asked_part(PICTURES), *map(_asked_part, pictures)] if pictures else []
 
 
 def _tool(tool: ToolSchema) -> JsonObject:

@@ -34,7 +34,7 @@ def build_skills(
     skills of a profile."""
     records, machine = store.records, store.machine.id
     shelf = SkillShelf(records, store.blobs)
-    book = SkillBook(records, shelf, runtime.clock, home, owner=owner, machine=machine, probe=runtime.probe)
+    book = SkillBook(records, shelf, runtime, home, owner=owner, machine=machine)
     unpacked = Unpacked(home / "unpacked-skills", shelf)
     turns = TurnSkills(records, shelf, book, unpacked, runtime.clock, names_of or _all)
     prompts = PromptBook(records, runtime.clock, home, owner=owner, machine=machine)

@@ -12,9 +12,9 @@ from typing import Final
 import anyio.to_thread
 import msgspec
 
-from everturn.domain.clock import Clock
 from everturn.domain.errors import Invalid, NotFound, WrongState
-from everturn.domain.probe import Moment, Probe
+from everturn.domain.probe import Moment
+from everturn.domain.runtime import Runtime
 from everturn.domain.skills import SkillVersion
 from everturn.domain.store import Records
 from everturn.skills.content import RawFile, SkillContent
@@ -100,20 +100,18 @@ class SkillBook:
         self,
         records: Records,
         shelf: SkillShelf,
-        clock: Clock,
+        runtime: Runtime,
         home: Path,
         *,
         owner: str,
         machine: str = "",
-        probe: Probe | None = None,
     ) -> None:
         self._records = records
         self._shelf = shelf
-        self._clock = clock
+        self._clock, self._probe = runtime.clock, runtime.probe
         self._home = home
         self._owner = owner
         self._machine = machine
-        self._probe = probe or Probe()
         self._known: dict[str, FolderSkill] = {}
 
     # --- reading -----------------------------------------------------------------------------------

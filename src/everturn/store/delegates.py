@@ -217,12 +217,13 @@ def _start(tx: Tx, new: NewDelegates) -> Script[list[DelegateColumns]]:
         raise WrongState(f"Turn {turn.id} is {turn.state}: nothing was delegated.")
     place = yield from _place(session, turn)
     yield from _refuse_too_many(new, place)
-    tree = yield from present_tree(session)
+    present = yield from present_tree(session)
     for ordinal, task in enumerate(new.tasks):
         child = yield from _make_session(tx, session, turn, task)
-        if task.has_files and tree != EMPTY_TREE:
+        tree = (task.tree or present) if task.has_files else EMPTY_TREE
+        if tree != EMPTY_TREE:
             yield from begin_with_tree(tx, child, tree)
-        yield from _make_turn(tx, child, (turn, place, new), ordinal, tree if task.has_files else EMPTY_TREE)
+        yield from _make_turn(tx, child, (turn, place, new), ordinal, tree)
     started = yield from DELEGATES_OF_CALL.all(new.turn_id, new.call_id)
     events = [
         DelegateStarted(row.session_id, new.turn_id, new.call_id, row.name, bool(row.is_waited))

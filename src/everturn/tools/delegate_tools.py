@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
@@ -81,8 +81,19 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     model: Annotated[str | None, msgspec.Meta(description="Another model, as provider:name")] = None
     files: Annotated[
-        bool, msgspec.Meta(description="Begin with a copy of the workspace; otherwise with an empty folder")
-    ] = True
+        # Calls that were stored before there were three choices have a bool.
+        Literal["copy", "read", "none"] | bool,
+        msgspec.Meta(
+            description="copy: a copy of the workspace, to work in; read: the same, only to read: it gets no "
+            "tool that changes anything; none: an empty folder"
+        ),
+    ] = "copy"
+    paths: Annotated[
+        tuple[str, ...],
+        msgspec.Meta(
+            max_length=100, description="Only these of the files, e.g. src/ or *.md; all if left out"
+        ),
+    ] = ()
     budget_tokens: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=AMOUNT_MAX)] | None,
         msgspec.Meta(description="Tokens that it may use"),
@@ -109,10 +120,11 @@ OnConflict = Annotated[
 
 class OwnRights(msgspec.Struct, frozen=True):
     """The names of the tools that a session has. ``found``: those that it finds and calls through another
-    (see ``mcp.tool_search``)."""
+    (see ``mcp.tool_search``). ``reading``: those of them that change nothing."""
 
     listed: frozenset[str]
     found: frozenset[str] = frozenset()
+    reading: frozenset[str] = frozenset()
 
 
 RightsOf = Callable[[ToolCall], Awaitable[OwnRights]]
@@ -166,15 +178,21 @@ class DelegateTool(Action):
         tools = None if task.tools is None else _named(task.tools, own)
         if task.tools is None and task.profile is not None:
             tools = _named(own.listed, own)  # guard: e09
+        if task.files == "read":
+            tools = _only_reading(task, own)
+        has_files = task.files not in ("none", False)
+        if task.paths and not has_files:
+            raise ToolFailed("A delegate without files gets no `paths`. Nothing was started.")
         return DelegateTask(
             task.instructions,
             " ".join(task.name.split()),
             task.profile,
             task.model,
             tools,
-            task.files,
+            has_files,
             task.budget_tokens,
             task.budget_usd,
+            task.paths,
         )
 
 
@@ -247,6 +265,18 @@ class DelegateStop(Action):
         delegate = await self._delegates.stop(call.owner, delegate_id)
         is_over = delegate.result is not None
         return ToolResult("It had ended." if is_over else "It is being stopped.")
+
+
+def _only_reading(task: Task, own: OwnRights) -> tuple[str, ...]:
+    """The tools of a delegate that only reads. Raises ToolFailed for one that could change something."""
+    changing = sorted(set(task.tools or ()) - own.reading)
+    if changing:  # guard: e09
+        raise ToolFailed(
+            f"The tool {changing[0]!r} can change something, but the delegate was to read only. Nothing was "
+            f"started. Leave `tools` out, or name some of: {', '.join(sorted(own.reading))}."
+        )
+    chosen = own.reading if task.tools is None else frozenset(task.tools)
+    return tuple(sorted(chosen - {FIND}))
 
 
 def _named(tools: Iterable[str], own: OwnRights) -> tuple[str, ...]:

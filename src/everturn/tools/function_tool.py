@@ -8,9 +8,9 @@ from typing import Any, overload
 
 from everturn.domain.model import ToolSchema
 from everturn.domain.tool import Emit, ToolCall, ToolSpec
-from everturn.tools.apart import Apart
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.schema import Answer, Arguments, answer_call
+from everturn.tools.tool_threads import ToolThreads
 
 OwnFunction = Callable[..., Awaitable[object] | object]
 """Returns text, a ``ToolResult``, a ``ToolQuestion``, or what can be written as JSON."""
@@ -24,7 +24,7 @@ class FunctionTool:
     def __init__(self, function: OwnFunction, *, asks: bool = True, **options: Any) -> None:
         self._function = function
         self._arguments = Arguments(function, skip=0)
-        self._apart = Apart()
+        self._threads = ToolThreads()
         self.asks = asks
         self.spec = ToolSpec(
             schema=ToolSchema(
@@ -41,17 +41,17 @@ class FunctionTool:
 
     async def run(self, call: ToolCall, emit: Emit) -> Answer:
         if not self.is_coroutine:
-            return await self.run_apart(call, self._apart)
+            return await self.run_on_thread(call, self._threads)
         return await answer_call(self.spec.name, self._arguments, call, lambda given: self._call(call, given))
 
-    async def run_apart(self, call: ToolCall, apart: Apart) -> Answer:
+    async def run_on_thread(self, call: ToolCall, threads: ToolThreads) -> Answer:
         """As ``run``, with the function in a thread in any case."""
         name = self.spec.name
         return await answer_call(
             name,
             self._arguments,
             call,
-            lambda given: apart.run(lambda: self._call(call, given), f"tool {name}"),
+            lambda given: threads.run(lambda: self._call(call, given), f"tool {name}"),
         )
 
     # ``Any``: what the function returns is looked at by ``answer_call``.

@@ -325,8 +325,10 @@ class EverturnToolbox:
     async def _rights_of(self, call: ToolCall) -> OwnRights:
         own, trusted = await self._known_tools(call.owner, call.profile)
         found = frozenset(tool.spec.name for tool in trusted)
-        listed = frozenset(tool.spec.name for tool in _listed(own, trusted))
-        return OwnRights(listed, frozenset() if found <= listed else found)
+        all_listed = _listed(own, trusted)
+        listed = frozenset(tool.spec.name for tool in all_listed)
+        reading = frozenset(tool.spec.name for tool in all_listed if tool.spec.reads_only)
+        return OwnRights(listed, frozenset() if found <= listed else found, reading)
 
     async def _find_excess(self, call: ToolCall, wanted: str) -> str:
         """What a session with this profile could do that the caller's cannot, in a few words."""

@@ -1,4 +1,4 @@
-"""One tree with some paths of another: what a folder must hold after only some files are restored."""
+"""Trees made of parts of others: some paths of another one, or only what patterns name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from everturn.domain.errors import Invalid
 from everturn.domain.trees import EMPTY_TREE, Entry, Kind, Tree, encode_tree
 from everturn.workspace.diff import Load
+from everturn.workspace.ignore import IgnoreRule, parse_rule
 from everturn.workspace.scan import Put
 
 _NEW_FOLDER_MODE = 0o755
@@ -38,6 +39,36 @@ def overlay(load: Load, put: Put, base: str, source: str, paths: Sequence[bytes]
     for path in paths:
         base = _replace(load, put, base, path.split(b"/"), find_entry(load, source, path))
     return base
+
+
+def select(load: Load, put: Put, tree: str, patterns: Sequence[str]) -> str:
+    """Only what the patterns name, in the syntax of .gitignore; a folder that is named comes with all that is
+    in it. Raises Invalid if nothing is named."""
+    rules = [rule for rule in map(parse_rule, patterns) if rule is not None]
+    if len(rules) < len(patterns) or any(rule.includes for rule in rules):
+        raise Invalid(f"{list(patterns)!r} are not patterns for files.", hint="Like src/ or *.md.")
+    selected = _select(load, put, tree, rules, ())
+    if selected == EMPTY_TREE:
+        raise Invalid(f"No file matches {', '.join(patterns)}.", hint="Like src/ or *.md.")
+    return selected
+
+
+def _select(load: Load, put: Put, tree: str, rules: Sequence[IgnoreRule], above: tuple[str, ...]) -> str:
+    entries: list[Entry] = []
+    for entry in load(tree).entries:
+        path = (*above, entry.name.decode("utf-8", "surrogateescape"))
+        is_folder = entry.kind is Kind.FOLDER
+        if any(rule.matches(path, is_folder=is_folder) for rule in rules):
+            entries.append(entry)
+        elif is_folder:
+            inside = _select(load, put, entry.sha256, rules, path)
+            if inside != EMPTY_TREE:
+                size = len(encode_tree(load(inside)))
+                entries.append(Entry(entry.name, Kind.FOLDER, entry.mode, size, inside))
+    if not entries:
+        return EMPTY_TREE
+    ((sha256, _),) = put([encode_tree(Tree(tuple(entries)))])
+    return sha256
 
 
 def _replace(load: Load, put: Put, tree: str, names: Sequence[bytes], entry: Entry | None) -> str:

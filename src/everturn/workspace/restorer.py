@@ -50,7 +50,7 @@ from everturn.workspace.diff import Change, Load, diff, find_conflicts
 from everturn.workspace.folder_lock import hold_folder
 from everturn.workspace.index import Folder
 from everturn.workspace.mine import find_original
-from everturn.workspace.overlay import find_entry, overlay
+from everturn.workspace.overlay import find_entry, overlay, select
 from everturn.workspace.recorder import Recorder, file_change, is_of_file
 from everturn.workspace.thread_blobs import ThreadBlobs
 
@@ -170,6 +170,11 @@ class Restorer:
             restores=Changes(tuple(files[:LISTED_MAX]), len(files)),
         )
         return ShownPlan(plan, tuple(file_change(_reverse(conflict)) for conflict in conflicts))
+
+    async def select(self, tree: str, patterns: Sequence[str]) -> str:
+        """The tree with only what the patterns name, stored; unnamed blobs are kept for a day. Raises
+        Invalid if that is nothing."""
+        return await self._in_thread(select, self._blobs.load, self._blobs.put, tree, patterns)
 
     def _overlay(self, present: str, wanted: str, paths: tuple[bytes, ...]) -> str:
         return overlay(self._blobs.load, self._blobs.put, present, wanted, paths)

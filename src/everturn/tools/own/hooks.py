@@ -14,8 +14,8 @@ import msgspec
 
 from everturn.domain.hooks import TurnSummary
 from everturn.domain.tool import Ruling, ToolCall, Verdict
-from everturn.tools.apart import Apart
 from everturn.tools.schema import ToolFailed
+from everturn.tools.tool_threads import ToolThreads
 
 HookFunction = Callable[..., Awaitable[object] | object]
 BEFORE_S_MAX: Final = 60.0
@@ -126,7 +126,7 @@ class OwnHooks:
     def __init__(self, find: Callable[[], Awaitable[HookSet]]) -> None:
         self._find = find
         # Not the threads of own tools: tools that hang must not use up those of the hooks.
-        self._before, self._after = Apart(), Apart()
+        self._before, self._after = ToolThreads(), ToolThreads()
 
     async def rule(self, call: ToolCall, ruling: Ruling) -> Ruling:
         """The ruling, or a refusal. A hook never allows: what it does not refuse stays as the policy has
@@ -172,12 +172,12 @@ class OwnHooks:
 
 
 # ``Any``: what a function of the user returns.
-async def _ask(hook: Hook, given: object, apart: Apart) -> tuple[Any, str]:
+async def _ask(hook: Hook, given: object, threads: ToolThreads) -> tuple[Any, str]:
     """What the hook returns, and why it failed. A ``ToolFailed`` that it raises is a reason like a text."""
     answer: Any = None
     try:
         with anyio.move_on_after(hook.timeout_s) as scope:
-            answer = await apart.run(lambda: hook.function(given), f"hook {hook.name}")
+            answer = await threads.run(lambda: hook.function(given), f"hook {hook.name}")
     except ToolFailed as error:
         return (str(error) or "No reason was given."), "" if hook.when is When.BEFORE_CALL else str(error)
     except Exception as error:

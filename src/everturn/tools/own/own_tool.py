@@ -10,10 +10,10 @@ import msgspec
 
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import Emit, ToolCall, ToolResult, ToolSpec
-from everturn.tools.apart import Apart
 from everturn.tools.function_tool import FunctionTool, judge_unknown
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement
 from everturn.tools.schema import Answer
+from everturn.tools.tool_threads import ToolThreads
 
 TEXT_CHARS_MAX: Final = 4_000_000  # kept of a result; the model sees ``output_bytes_max`` of it
 _GRACE_S: Final = 5.0
@@ -22,9 +22,9 @@ _GRACE_S: Final = 5.0
 class OwnTool:
     """``source`` says where it comes from."""
 
-    def __init__(self, function: FunctionTool, source: str, apart: Apart) -> None:
+    def __init__(self, function: FunctionTool, source: str, threads: ToolThreads) -> None:
         self._function = function
-        self._apart = apart
+        self._threads = threads
         self.source = source
         self.asks = function.asks
         self.timeout_s = function.spec.timeout_s
@@ -37,7 +37,7 @@ class OwnTool:
     async def run(self, call: ToolCall, emit: Emit) -> Answer:
         answer: Answer | None = None
         with anyio.move_on_after(self.timeout_s):
-            answer = await self._function.run_apart(call, self._apart)
+            answer = await self._function.run_on_thread(call, self._threads)
         if answer is None:
             return self._too_slow()
         if isinstance(answer, ToolResult) and len(answer.text) > TEXT_CHARS_MAX:

@@ -12,12 +12,12 @@ from typing import Final
 import anyio
 import msgspec
 
-from everturn.tools.apart import Apart
 from everturn.tools.own.hooks import Hook, HookSet, OwnHooks, When
 from everturn.tools.own.own_file import OwnFile, Wrong, load_entry, load_file, load_hook, may_guard
 from everturn.tools.own.own_names import FOLDER, GROUP, HOOKS, own_files
 from everturn.tools.own.own_tool import OwnTool
 from everturn.tools.schema import ToolFailed
+from everturn.tools.tool_threads import ToolThreads
 
 __all__ = ["FOLDER", "OwnTools", "OwnTrouble"]
 
@@ -47,7 +47,7 @@ class OwnTools:
     def __init__(self, folder: Path, taken: Collection[str]) -> None:
         self._folder = folder
         self._taken = frozenset(taken)
-        self._apart = Apart()
+        self._threads = ToolThreads()
         self._looking = anyio.Lock()
         self._files: dict[str, _Loaded] = {}  # by source
         self._entries: dict[str, _Loaded] | None = None
@@ -99,7 +99,7 @@ class OwnTools:
         problem = f"It took longer than {LOAD_S_MAX:g} seconds to load. Do no work outside of functions."
         try:
             with anyio.move_on_after(LOAD_S_MAX):
-                return _Loaded(seen, await self._apart.run(load, f"load {source}"))
+                return _Loaded(seen, await self._threads.run(load, f"load {source}"))
         except (Wrong, ToolFailed) as error:
             problem = str(error)
         except Exception as error:
@@ -122,7 +122,7 @@ class OwnTools:
                     problem = f"{name} is a tool of {tools[name].source} too. Rename one of them."
                     troubles.append(OwnTrouble(source, problem))
                 else:
-                    tools[name] = OwnTool(function, source, self._apart)
+                    tools[name] = OwnTool(function, source, self._threads)
         for trouble in troubles:
             if trouble not in self.troubles:
                 _log.error("own tools: %s: %s", trouble.source, trouble.problem)

@@ -24,7 +24,7 @@ class ThreadEnded(Exception):
     """The function raised what would end the program, such as SystemExit."""
 
 
-class Apart:
+class ToolThreads:
     """Runs functions in daemon threads, so that one that never returns does not hold up the end of the
     program either."""
 
