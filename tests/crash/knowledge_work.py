@@ -34,7 +34,7 @@ async def take_in_a_prompt(home: Path) -> None:
             await put(*args)
             stay()
 
-        store.records.put = put_and_stay  # type: ignore[method-assign]
+        store.records.put = put_and_stay  # type: ignore[assignment, method-assign]
         await PromptBook(store.records, SystemClock(), home, owner=OWNER, machine="machine").list(OWNER)
 
 

@@ -21,7 +21,7 @@ from everturn.domain.asks import Decision
 from everturn.domain.errors import Invalid
 from everturn.domain.messages import Outcome
 from everturn.domain.tool import Verdict
-from everturn.tools import Profile, parse_profiles
+from everturn.tools import Fetcher, Profile, parse_profiles
 from everturn.tools.names import BUILT_IN_NAMES
 from everturn.tools.profiles import find_excess
 from everturn.tools.terminal.environments import FOLDER, KEEP_S
@@ -277,3 +277,22 @@ def test_where_packages_come_from_is_a_setting(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[packages]\nindex = "http://plain.example.com"\n')
     with pytest.raises(Invalid, match="index"):
         read_config(tmp_path)
+
+
+async def test_pip_reaches_the_index_alone_and_through_the_gate(tmp_path: Path) -> None:
+    """The index is a closed port here: what counts is which names are looked up, and that all stays in the sandbox."""
+    asked: set[str] = set()
+
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.add(f"{host}:{port}")
+        return ["127.0.0.1"]
+
+    fetcher = Fetcher(allowed=frozenset({("127.0.0.1", 443)}), resolve=resolve)
+    index = PackageSettings(index="https://index.example.com/simple")
+    profiles = profiles_of(Profile(name="data", packages=("greeting",)))
+    async with open_kit(tmp_path / "home", profiles=profiles, packages=index, fetcher=fetcher) as kit:
+        ruling = await kit.rule("python", ON, code="1")
+        assert ruling.verdict is Verdict.DENY
+        assert "greeting could not be resolved" in ruling.reason
+        assert asked == {"index.example.com:443"}
+        assert whole(kit) == []

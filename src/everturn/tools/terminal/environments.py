@@ -189,6 +189,7 @@ class Environments:
         wheels are taken, which are unpacked."""
         pip, (python, read) = _pip_folder(), python_program()
         options = ("--isolated", "--no-input", "--disable-pip-version-check", "--no-cache-dir", "--quiet")
+        options = (*options, "--retries", "2")
         source: tuple[str, ...] = ("--index-url", self._settings.index_url)
         if self._settings.wheels:
             source = ("--no-index", "--find-links", self._settings.wheels)
