@@ -276,15 +276,19 @@ a, b = socket.socketpair(); a.send(b"x"); print(b.recv(1))
 async def test_the_way_to_the_gate_serves_no_other_program(kit: Kit) -> None:
     """It is a port of the machine, which every user of it can reach."""
     # It connects once itself: before that nothing is accepted at all.
-    command = (
-        "exec 3<>/dev/tcp/127.0.0.1/${http_proxy##*:}; echo $http_proxy > proxy; "
-        "while ! test -e go; do sleep 0.05; done; echo end"
-    )
+    code = """
+import os, socket, time
+connection = socket.create_connection(("127.0.0.1", int(os.environ["http_proxy"].rpartition(":")[2])))
+open("port.new", "w").write(str(connection.getpeername()[1]))
+os.rename("port.new", "port")
+while not os.path.exists("go"):
+    time.sleep(0.05)
+"""
     async with anyio.create_task_group() as group:
-        group.start_soon(lambda: kit.run("terminal", {"profile": "online"}, command=command))
-        written = kit.workspace / "proxy"
-        await until("the command runs", lambda: written.exists() and written.read_text().strip())
-        port = int(written.read_text().strip().rpartition(":")[2])
+        group.start_soon(lambda: kit.run("python", {"profile": "online"}, code=code))
+        written = kit.workspace / "port"
+        await until("the command runs", written.exists)
+        port = int(written.read_text())
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.settimeout(60)
             try:

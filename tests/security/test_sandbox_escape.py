@@ -206,13 +206,15 @@ async def test_a_git_hook_cannot_be_planted_in_a_project(kit: Kit, tmp_path: Pat
         "echo fine > .git/index; echo fine > code.py; echo end"
     )
     said = (await kit.run("terminal", {"workspace": workspace}, command=command)).text
-    assert (project / ".git" / "config").read_text() == "[core]\n"
+    config = project / ".git" / "config"
     if level != "full":
-        # Nothing is mounted there. What it changed is found within a tenth of a second, or when it has ended.
+        # Nothing is mounted there. What it changed is found within a tenth of a second, or when it has ended:
+        # by then ``.git`` is where it was, moved away, or a new one.
         assert "other programs" in said
+        assert not config.exists() or config.read_text() == "[core]\n"
         assert not (project / ".git" / "hooks").exists()
-        assert "evil" not in "".join(path.read_text() for path in project.glob(".git/hooks/*"))
         return
+    assert config.read_text() == "[core]\n"
     assert "end" in said.splitlines()
     assert list((project / ".git" / "hooks").iterdir()) == []
     assert (project / ".git" / "index").read_text() == (project / "code.py").read_text() == "fine\n"

@@ -21,6 +21,7 @@ _RECEIVE, _SEND, _IS_VALID, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082102, 0x4
 _SYNC_WAKE_UP, _CONTINUE = 1, 1
 _NOTIFICATION, _ANSWER = "=QIIiIQ6Q", "=QqiI"
 _AT_FDCWD, _NOFOLLOW, _EMPTY_PATH = -100, 0x100, 0x1000
+_LOOPBACK = (127, 0, 0, 1)
 _PATH_BYTES_MAX = 4096
 
 
@@ -139,16 +140,13 @@ class Answers:
         return any(path == root or path.startswith(root + "/") for root in self._writable)
 
     def _connect(self, call: int, pid: int, arguments: list[int]) -> None:
-        """Connect the command's own socket, and only to the forwarder: what was checked is what is used."""
+        """Connect the command's own socket, where it asks for the proxy, to the forwarder and to nothing
+        else."""
         address = _read_memory(pid, arguments[1], min(arguments[2], 128))
         self._check_valid(call)
-        if self._forwarder is None or len(address) < 8:
-            raise Refused(errno.EACCES)
-        family, port, host = struct.unpack("=H2s4s", address[:8])
-        if (family, host) != (_socket.AF_INET, b"\x7f\0\0\1") or port != struct.pack(
-            "!H", self._forwarder.port
-        ):
-            raise Refused(errno.EACCES)
+        proxy = struct.pack("=H", _socket.AF_INET) + struct.pack("!H4B", self._spec["port"], *_LOOPBACK)
+        if self._forwarder is None or address[:8] != proxy:
+            raise Refused(errno.ENETUNREACH)
         process = check(
             self._libc.syscall(ctypes.c_long(_PIDFD_OPEN), ctypes.c_int(leader_of(pid)), ctypes.c_uint(0)),
             "the process",

@@ -34,7 +34,7 @@ ETC = (
 )
 ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "nsswitch.conf", "protocols", "resolv.conf", "services")
 _GATE = "/tmp/.gate"  # noqa: S108 - private inside the sandbox
-_GATE_PORT = 3128
+GATE_PORT = 3128
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 _SHARED_BYTES = str(256 * 1024**2)
 _USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
@@ -136,7 +136,7 @@ def options_of(
             options += ["--ro-bind", source(path), str(path)]
     # Last, so that the mount points that were made on the way are read-only too.
     options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
-    proxies = dict.fromkeys(PROXIES, f"http://127.0.0.1:{_GATE_PORT}") if view.is_gated else {}
+    proxies = dict.fromkeys(PROXIES, f"http://127.0.0.1:{GATE_PORT}") if view.is_gated else {}
     for name, value in (environment(view) | proxies).items():
         options += ["--setenv", name, value]
     return options
@@ -151,7 +151,7 @@ def through_gate(view: SandboxView) -> list[str]:
     """What runs before the command, so that it finds a proxy on its own loopback."""
     if not view.is_gated:
         return []
-    return [python_program()[0], "-I", forward.__file__, _GATE, str(_GATE_PORT)]
+    return [python_program()[0], "-I", forward.__file__, _GATE, str(GATE_PORT)]
 
 
 def only_if(kept: Sequence[GuardedMount]) -> list[str]:

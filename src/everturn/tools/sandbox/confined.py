@@ -21,13 +21,10 @@ _TMP = "/tmp"  # noqa: S108 - a variable with this value gets the scratch folder
 
 
 class ConfinedCommand:
-    """``port``: of the proxy that the command finds; 0 for none."""
-
     # ``Any``: nothing is imported here that could check a shape, as in the shim of jobs.
-    def __init__(self, spec: dict[str, Any], scratch: str, port: int) -> None:
+    def __init__(self, spec: dict[str, Any], scratch: str) -> None:
         self._spec = spec
         self._scratch = scratch
-        self._port = port
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def become(self, ours: _socket.socket) -> None:
@@ -56,8 +53,8 @@ class ConfinedCommand:
     def _environment(self) -> dict[str, str]:
         given: dict[str, str] = self._spec["env"]
         env = {name: self._scratch if value == _TMP else value for name, value in given.items()}
-        if self._port:
-            env.update(dict.fromkeys(self._spec["proxies"], f"http://127.0.0.1:{self._port}"))
+        if self._spec["gate"]:
+            env.update(dict.fromkeys(self._spec["proxies"], f"http://127.0.0.1:{self._spec['port']}"))
         return {**env, "TMPDIR": self._scratch}
 
     def _confine(self) -> int:

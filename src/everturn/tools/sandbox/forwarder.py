@@ -11,13 +11,13 @@ from everturn.tools.sandbox.kernel_calls import Refused
 
 
 class Forwarder:
-    """Listens where programs look for a proxy and forwards to the gate. It accepts only what ``connect``
-    connected: any program of the machine can reach it."""
+    """Listens on loopback and forwards to the gate. It accepts only what ``connect`` connected: any
+    program of the machine can reach it."""
 
     def __init__(self, gate: str) -> None:
         self._gate = gate
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port: int = self._listener.getsockname()[1]
+        self._port: int = self._listener.getsockname()[1]
         self._known: set[int] = set()
         self._is_serving = False
 
@@ -35,7 +35,7 @@ class Forwarder:
                     raise
             self._known.add(own.getsockname()[1])
             # Not the method, which would wait for a socket that does not block.
-            result = own.connect_ex(("127.0.0.1", self.port))
+            result = own.connect_ex(("127.0.0.1", self._port))
         if result:
             raise Refused(result)
 

@@ -54,8 +54,7 @@ class Keeper:
             self._child = os.fork()
             if self._child == 0:
                 ours.close()
-                port = self._forwarder.port if self._forwarder else 0
-                ConfinedCommand(spec, self._scratch, port).become(theirs)
+                ConfinedCommand(spec, self._scratch).become(theirs)
             theirs.close()
             self._follow(ours)
         finally:

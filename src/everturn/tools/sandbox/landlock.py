@@ -175,6 +175,7 @@ class Landlock:
             "processes": view.limits.processes,
             "gate": str(view.gate) if network == "gate" else "",
             "proxies": bubblewrap.PROXIES,
+            "port": bubblewrap.GATE_PORT,
             "info": start.pipes.info if start.pipes else -1,
             "hold": start.pipes.hold if start.pipes else -1,
             "parent": start.parent,

@@ -67,14 +67,15 @@ rm "$PWD/.trial" || exit 15
 """
 # Succeeds if the proxy can be reached and nothing else can: neither its port elsewhere nor another one here.
 GATE_PROGRAM = """
-import _socket, os, sys
+import _socket, errno, os, sys
 port = int(os.environ["http_proxy"].rpartition(":")[2])
 _socket.socket().connect(("127.0.0.1", port))
 for place in (("127.0.0.2", port), ("127.0.0.1", port ^ 1)):
     try:
         _socket.socket().connect(place)
-    except PermissionError:
-        continue
+    except OSError as error:
+        if error.errno == errno.ENETUNREACH:
+            continue
     sys.exit(22)
 """
 
