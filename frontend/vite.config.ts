@@ -25,7 +25,7 @@ function shellFirst(): Plugin {
 /** Every text file also as .br and .gz, which the server sends as they are. */
 function packed(folder: string): Plugin {
   const brotli = (data: Buffer) =>
-    promisify(brotliCompress)(data, { params: { [constants.BROTLI_PARAM_QUALITY]: 10, [constants.BROTLI_PARAM_SIZE_HINT]: data.length } });
+    promisify(brotliCompress)(data, { params: { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_SIZE_HINT]: data.length } });
   const zip = (data: Buffer) => promisify(gzip)(data, { level: 9 });
   return {
     name: "packed",

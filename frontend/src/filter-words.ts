@@ -9,6 +9,9 @@ export const filterWords = {
   whoOf: [["", "Anyone"], ["user", "You"], ["assistant", "Everturn"], ["tool", "Tools"]],
   whenFound: "When",
   whenOf: [["", "Any time"], ["1", "Last day"], ["7", "Last 7 days"], ["30", "Last 30 days"], ["365", "Last year"]],
+  between: "Between two days",
+  from: "From",
+  to: "To",
   tagFound: "Tag",
   anyTag: "Any tag",
 };

@@ -6,10 +6,8 @@ import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/frame.css";
 import "./styles/session.css";
-import "./styles/prose.css";
 import "./styles/dock.css";
-import "./styles/aside.css";
-import "./styles/print.css";
+import "./styles/first.css";
 import App from "./App.svelte";
 
 const root = new URL("./", document.baseURI.split("#")[0]).href;

@@ -14,7 +14,7 @@ class FakeApi extends Api {
 
 describe("an answer that pours in", () => {
   let frames: (() => void)[];
-  const typed = { isNew: false };
+  const typed = { isNew: false, at: -Infinity };
   const frame = (): void => frames.splice(0).forEach((run) => run());
   let opened: OpenSession;
   const said = (position: number): SessionEvent => ({

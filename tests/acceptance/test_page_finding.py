@@ -204,6 +204,41 @@ async def test_settings_show_what_the_server_is_and_take_changes(data_dir: Path)
         assert house.elsewhere == []
 
 
+@pytest.mark.timeout(180)
+async def test_a_search_is_narrowed_by_who_said_it_when_and_where(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("question about apples", ["Nothing is known of those apples."])
+        for number, tags in enumerate((["fruit"], [])):
+            session = (await house.api("POST", "api/sessions", json={}))["id"]
+            if tags:
+                await house.api("PATCH", f"api/sessions/{session}", json={"tags": tags})
+            text = f"question about apples {number}"
+            await house.api("POST", f"api/sessions/{session}/turns", json={"text": text})
+        page = await house.open()
+        await expect(page.locator(".side .row")).to_have_count(2)
+        await indexed(house, "question about apples 1")
+        await indexed(house, "Nothing is known")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("apples")
+        hits = page.locator(".pal .hit")
+        await expect(hits).to_have_count(4)
+        await page.get_by_label("Written by").select_option("user")
+        await expect(hits).to_have_count(2)
+        await page.get_by_label("Tag", exact=True).select_option("fruit")
+        await expect(hits).to_have_count(1)
+        await page.get_by_label("Tag", exact=True).select_option("")
+        await page.get_by_label("When").select_option("between")
+        today = await page.evaluate("new Date().toLocaleDateString('sv')")
+        before = await page.evaluate("new Date(Date.now() - 864e5).toLocaleDateString('sv')")
+        # The last day counts as a whole; what was said today is not of yesterday.
+        await page.get_by_label("From", exact=True).fill(before)
+        await page.get_by_label("To", exact=True).fill(today)
+        await expect(hits).to_have_count(2)
+        await page.get_by_label("To", exact=True).fill(before)
+        await expect(hits).to_have_count(0)
+        assert house.complaints == []
+
+
 LONG = 200
 
 

@@ -10,6 +10,7 @@ import { Answers } from "./answers.svelte";
 import type { FilesPlan, MoveAction, MoveFiles } from "./moves.svelte";
 import { words } from "../words";
 import { Delegates } from "./delegates.svelte";
+import { Pace } from "./pace";
 import type { SessionFiles } from "./session-files.svelte";
 
 export type SessionStatus = "loading" | "ready" | "gone" | "failed";
@@ -27,6 +28,8 @@ export interface Steer {
 const pageSize = 60;
 /** On the way to a turn that is far back. */
 const reachSize = 200;
+/** For so long after a key, the next one is expected. */
+const typingMs = 1_000;
 const takeBackTries = 4;
 const takeBackPauseMs = 500;
 
@@ -57,6 +60,7 @@ export class OpenSession {
   private isPlanned = false;
   private hasWaited = false;
   private loads = 0;
+  private readonly pace = new Pace();
   private readonly claimed = new Set<string>();
   private reading: Promise<void> | null = null;
 
@@ -65,8 +69,8 @@ export class OpenSession {
     readonly api: Api,
     private readonly link: Link,
     private readonly onNews: (opened: OpenSession, news: News) => void,
-    /** Whether something was typed since the last frame. */
-    private readonly typed: { isNew: boolean } = { isNew: false },
+    /** Whether something was typed since the last frame, and when the last key was pressed. */
+    private readonly typed: { isNew: boolean; at: number } = { isNew: false, at: -Infinity },
   ) {
     this.answers = new Answers(api);
     this.delegates = new Delegates(api);
@@ -120,7 +124,10 @@ export class OpenSession {
 
   hear(events: SessionEvent[]): void {
     this.pending.push(...events);
-    if (this.isPlanned) return;
+    if (!this.isPlanned) this.plan();
+  }
+
+  private plan(): void {
     this.isPlanned = true;
     // Once per frame however many events came; a hidden page has no frames.
     if (document.visibilityState === "visible") requestAnimationFrame(() => this.frame());
@@ -137,13 +144,16 @@ export class OpenSession {
       return;
     }
     this.hasWaited = false;
-    this.flush();
+    const start = performance.now();
+    this.flush(this.pace.share(this.pending, start - this.typed.at < typingMs));
+    if (!this.isPlanned && this.pending.length) this.plan();
+    // A task of its own comes after the frame was laid out and painted: that is a part of what a key waits for.
+    setTimeout(() => this.pace.took(performance.now() - start));
   }
 
-  private flush(): void {
+  private flush(count = this.pending.length): void {
     this.isPlanned = false;
-    const events = this.pending;
-    this.pending = [];
+    const events = this.pending.splice(0, count);
     const before = this.conversation;
     if (!before || !events.length) return;
     let next = before;

@@ -72,7 +72,7 @@ export class Page {
   private place: string | null = null;
   /** Sessions that are followed, the one opened last at the end. */
   private readonly followed = new Map<string, OpenSession>();
-  private readonly typed = { isNew: false };
+  private readonly typed = { isNew: false, at: -Infinity };
   private readonly newsListeners = new Set<(events: readonly ListEvent[]) => void>();
 
   constructor(root: string) {
@@ -102,7 +102,7 @@ export class Page {
       onSignedIn: () => this.readAll(),
     });
     addEventListener("hashchange", () => this.routeChanged());
-    addEventListener("keydown", () => (this.typed.isNew = true), true);
+    addEventListener("keydown", () => Object.assign(this.typed, { isNew: true, at: performance.now() }), true);
     // What arrived while the page was hidden is read once it is in view.
     document.addEventListener("visibilitychange", () => {
       this.markRead();

@@ -16,8 +16,9 @@ export class Part<T> {
   load(waitMs = retryMs): void {
     if (this.isLoading) return;
     this.isLoading = true;
-    this.fetch().then(
-      (module) => (this.view = module.default),
+    // In this order, in which their styles are applied.
+    Promise.all([import("../styles/later"), this.fetch()]).then(
+      ([, module]) => (this.view = module.default),
       () => {
         this.isLoading = false;
         setTimeout(() => this.load(Math.min(2 * waitMs, retryMsMax)), waitMs);

@@ -12,6 +12,9 @@ export const filterWords: Twin<typeof english> = {
   whoOf: [["", "Allen"], ["user", "Dir"], ["assistant", "Everturn"], ["tool", "Werkzeugen"]],
   whenFound: "Wann",
   whenOf: [["", "Jederzeit"], ["1", "Letzter Tag"], ["7", "Letzte 7 Tage"], ["30", "Letzte 30 Tage"], ["365", "Letztes Jahr"]],
+  between: "Zwischen zwei Tagen",
+  from: "Von",
+  to: "Bis",
   tagFound: "Schlagwort",
   anyTag: "Jedes Schlagwort",
 };

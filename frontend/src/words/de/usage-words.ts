@@ -23,7 +23,7 @@ export const usageWords: Twin<typeof english> = {
   byModel: "Nach Modell",
   // audit log
   audit: "Audit-Protokoll",
-  auditLead: "Anmeldungen, Tokens, Schlüssel, Freigaben und Vertrauen, Neuestes zuerst. Steht in audit.jsonl im Datenordner.",
+  auditLead: "Anmeldungen, Schlüssel, Freigaben, Budgets, Zeitpläne und andere Änderungen, auch die aus Chats, Neuestes zuerst. Steht in audit.jsonl im Datenordner.",
   auditFilter: "Filtern",
   auditEmpty: "Noch wurde nichts protokolliert.",
   auditNone: "Nichts passt.",

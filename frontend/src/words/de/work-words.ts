@@ -131,6 +131,9 @@ export const workWords: Twin<typeof english> = {
   raisedBy: (amount) => `bis dahin um ${amount} erhöht`,
   pricesHelp: "Ein Budget in Dollar gilt nicht für Modelle ohne bekannten Preis, etwa lokale. Nimm für sie ein Budget in Tokens.",
   ofSession: (title) => `Sitzung „${title}“`,
+  schedule: "Zeitplan",
+  ofSchedule: (name) => `Zeitplan „${name}“`,
+  noSubject: (scope) => (scope === "schedule" ? "Es gibt noch keine Zeitpläne." : "Es gibt noch keine Sitzungen."),
   noAmount: "Gib einen Betrag von 0 oder mehr ein.",
   // delegates
   delegates: (count) => counted(count, "Unteragent", "Unteragenten"),
