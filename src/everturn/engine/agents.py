@@ -112,6 +112,14 @@ class BoundAgent:
             return await load_history(self._services, session, turn)
         return [*kept, self._own]
 
+    def unseen(self, history: Sequence[Message], model: Model) -> Sequence[Message]:
+        """The messages that may have files: without the beginning that was shown before and had none. Looking
+        at all of 10,000 messages would delay the first token by milliseconds."""
+        given = self._given
+        if given is not None and given.begins(history, model.name, model.abilities):
+            return history[given.count :]
+        return history
+
     def show_history(self, history: Sequence[Message], model: Model, files: Mapping[str, bytes]) -> Shown:
         """The history before the turn in the form for this model. Reuses what the turn before prepared,
         which in a long session is nearly all of it."""

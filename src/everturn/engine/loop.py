@@ -6,6 +6,7 @@ Each step's end is durable, so any worker that claims the turn later continues a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 import msgspec
 
@@ -238,7 +239,8 @@ class TurnLoop:
             return None
         if self._agent is not None:
             self._agent.update_baseline(completed, [*self._history, *folded.messages])
-        own = [message for message in self._history if message.turn_id == self._turn.id]
+        mine = takewhile(lambda message: message.turn_id == self._turn.id, reversed(self._history))
+        own = [*mine][::-1]  # the history ends with them
         return LoopResult(
             completed.turn,
             messages=(*own, *folded.messages),

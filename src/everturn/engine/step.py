@@ -154,7 +154,8 @@ class ModelSteps:
         abilities = model.abilities
         prefix = self._agent.prefix(abilities)
         can_search = any(tool.name == "search_documents" for tool in prefix.tools)
-        files = await self._attachments.load(history, abilities, can_search=can_search)
+        unseen = self._agent.unseen(history, model)
+        files = await self._attachments.load(unseen, abilities, can_search=can_search)
         given = self._agent.show_history(self._history, model, files)
         shown = show(history, model=model.name, abilities=abilities, files=files, before=given)
         self.input_tokens = estimate_tokens(prefix, shown, text)

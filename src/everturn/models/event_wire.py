@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 
 import anyio
 import httpx2
@@ -141,7 +142,7 @@ class EventWire(WireModel):
     async def _finish(
         self, reading: EventReading, finish: FinishReason, request: ModelRequest, body: bytes
     ) -> Finish:
-        calls = unique_calls(reading.calls(), request, digest(body))
+        calls = unique_calls(reading.calls(), request, partial(digest, body))
         usage = await self._priced(reading.usage(), reading.written_tokens)
         reason = FinishReason.CALLS if calls and finish == FinishReason.STOP else finish
         return Finish(reason, calls, reading.reasoning(), usage)

@@ -7,7 +7,7 @@ history that ends with their own message, others continue it).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -102,18 +102,19 @@ def arguments_text(call: Call) -> str:
     return call.arguments if is_readable else encode(arguments).decode()
 
 
-def unique_calls(calls: Sequence[Call], request: ModelRequest, salt: str) -> tuple[Call, ...]:
+def unique_calls(calls: Sequence[Call], request: ModelRequest, salt: Callable[[], str]) -> tuple[Call, ...]:
     """The calls with ids that are unique in this history.
 
     Small servers leave ids out or count from zero in every answer, but the journal identifies calls by them.
-    The salt comes from the request, so a repeated request gives the same ids.
+    The salt comes from the request, so a repeated request gives the same ids. It is made only if it is
+    needed: a long session's request has megabytes.
     """
     if not calls:
         return ()
     taken = {part.id for message in request.messages for part in message.parts if isinstance(part, Call)}
     unique = []
     for number, call in enumerate(calls):
-        ident = call.id if call.id and call.id not in taken else f"call_{salt}_{number}"
+        ident = call.id if call.id and call.id not in taken else f"call_{salt()}_{number}"
         taken.add(ident)
         unique.append(Call(ident, call.name, call.arguments or "{}"))
     return tuple(unique)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
 
 import anyio
 import httpx2
@@ -177,7 +178,7 @@ class OpenAIModel(WireModel):
         yield await self._finish(reading, request, sent.body)
 
     async def _finish(self, reading: _Reading, request: ModelRequest, body: bytes) -> Finish:
-        calls = unique_calls(reading.calls(), request, digest(body))
+        calls = unique_calls(reading.calls(), request, partial(digest, body))
         usage = await self._priced(reading.usage())
         finish = reading.finish or FinishReason.STOP
         reason = FinishReason.CALLS if calls and finish == FinishReason.STOP else finish

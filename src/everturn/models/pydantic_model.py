@@ -124,7 +124,7 @@ class PydanticModel:
         )
         salt = digest(encode([len(request.messages), self.name]))
         reason = FinishReason.CALLS if calls else _FINISHES[response.finish_reason]
-        return Finish(reason, unique_calls(calls, request, salt), reasoning, _usage(response))
+        return Finish(reason, unique_calls(calls, request, lambda: salt), reasoning, _usage(response))
 
     def _trouble(self, package: _Package, error: Exception, has_begun: bool) -> ModelTrouble:
         errors = package.exceptions

@@ -342,7 +342,7 @@ def main() -> None:
     if not arguments.postgres and not arguments.sessions:
         with tempfile.TemporaryDirectory() as base:
             (Path(base) / "config.toml").write_text(LONG_CONFIG)
-            messages, times = (1_000, 5) if arguments.quick else (5_000, 40)
+            messages, times = (1_000, 5) if arguments.quick else (10_000, 40)
             asyncio.run(long_session(report, Path(base), messages, times))
     report.close()
     sys.exit(0)

@@ -1,7 +1,8 @@
 """The store's figures on PostgreSQL: ``python -m everturn.speed.postgres [--quick] [--memory]``.
 
 The benchmark starts a server on a real disk, with durable settings, which shares the
-same cores. The raw baseline is PostgreSQL itself: the same rows, the same number per commit, one connection.
+same cores. The raw baseline is PostgreSQL itself: the same rows of the same tables, as many per commit, one
+connection.
 """
 
 from __future__ import annotations
@@ -53,26 +54,49 @@ async def throughput(report: Report, server: PostgresServer, events: int) -> Non
             rate = TURNS * events / seconds
             per_commit = TURNS * events / max(1, flushes(store) - before)
             raw = await raw_rate(address, TURNS * events, round(per_commit))
-        report.at_least(f"durable events/s, 100 turns, {outstanding} outstanding", rate, "1/s", 10_000)
+        name = f"durable events/s, 100 turns, {outstanding} outstanding"
+        report.at_least(name, rate, "1/s", 10_000, floor=raw)
         report.say("  events per commit", per_commit, "")
-        report.say("  of raw PostgreSQL, same rows per commit", rate / raw, "x")
+        name = f"  of raw PostgreSQL, same rows per commit, {outstanding} outstanding"
+        report.at_least(name, rate / raw, "x", 0.6)
+
+
+_RAW = """
+WITH moved AS (
+  UPDATE tails SET position = v.position FROM unnest($1::BIGINT[], $2::BIGINT[]) AS v (no, position)
+  WHERE tails.session_no = v.no
+), numbered AS (
+  UPDATE writers SET number = v.number FROM unnest($1::BIGINT[], $2::BIGINT[]) AS v (no, number)
+  WHERE writers.turn_no = v.no AND writers.epoch = 1
+)
+INSERT INTO events (session_no, position, turn_no, epoch, number, owner, is_late, at, crc, data)
+SELECT v.no, v.position, v.no, 1, v.position, 'local', 0, 0, v.crc, v.data
+FROM unnest($3::BIGINT[], $4::BIGINT[], $5::BIGINT[], $6::BYTEA[]) AS v (no, position, crc, data)
+"""
 
 
 async def raw_rate(address: str, total: int, batch: int) -> float:
-    """One connection that only inserts rows of the same shape, this many per commit."""
+    """One connection that writes the same rows, as many per commit: events of all turns, and for each turn
+    its session's position and its writer's number."""
     connection = await asyncpg.connect(address)
     data = ev.encode(DELTA)
-    insert = (
-        "INSERT INTO events (session_no, position, turn_no, epoch, number, owner, is_late, at, crc, data) "
-        "SELECT 1, v.position, 1, 1, v.position, 'local', 0, 0, v.crc, v.data "
-        "FROM unnest($1::BIGINT[], $2::BIGINT[], $3::BYTEA[]) AS v (position, crc, data)"
-    )
     first = 1_000_000
     started = time.perf_counter()
     for start in range(first, first + total, batch):
-        numbers = list(range(start, start + batch))
+        turns = [start + index for index in range(batch)]
+        numbers = [place % TURNS + 1 for place in turns]
+        places = [place // TURNS + first for place in turns]
+        last = dict(zip(numbers, places, strict=True))
         async with connection.transaction():
-            await connection.execute(insert, numbers, [crc_of(data)] * batch, [data] * batch)
+            await connection.execute(
+                _RAW,
+                list(last),
+                list(last.values()),
+                numbers,
+                places,
+                [crc_of(data) for _ in turns],
+                [data] * batch,
+            )
     seconds = time.perf_counter() - started
     await connection.close()
     return total / seconds

@@ -653,3 +653,17 @@ async def test_a_turn_whose_attachment_cannot_be_read_now_is_interrupted_and_not
         monkeypatch.setattr(store.files, "read", read)
         assert (await h.run(session, "again")).state is TurnState.COMPLETED
         assert "bytes" in str(model.requests[0].messages)
+
+
+async def test_a_file_of_a_later_turn_is_shown_then_and_in_the_turns_after(store, clock):
+    """The history before was shown without files and is not searched again; what came since is."""
+    model = ScriptedModel("One.", "Two.", "Three.", "Four.", clock=clock)
+    async with open_harness(store, model=model, clock=clock) as h:
+        session = await h.new_session()
+        await h.run(session, "no file")
+        await h.run(session, "none here either")
+        file = await store.files.put(OWNER, "notes.txt", "text/plain", b"what the file says")
+        await h.run(session, "read this", attachments=(file.id,))
+        await h.run(session, "and?")
+        shows_file = ["what the file says" in str(request.messages) for request in model.requests]
+        assert shows_file == [False, False, True, True]

@@ -108,5 +108,5 @@ async def _read(chunks: AsyncIterator[Chunk], request: ModelRequest) -> AsyncGen
 def _finish(finish: Finish, reader: CallReader, request: ModelRequest) -> Finish:
     if not reader.calls:
         return finish
-    calls = unique_calls(reader.calls, request, digest(encode(request)))
+    calls = unique_calls(reader.calls, request, lambda: digest(encode(request)))
     return msgspec.structs.replace(finish, reason=FinishReason.CALLS, calls=calls)
