@@ -1135,6 +1135,12 @@ export interface components {
             network: boolean;
             sandbox: boolean;
             mcp: string[];
+            /** @default page */
+            origin?: string;
+            /** @default null */
+            revision?: number | null;
+            /** @default true */
+            memory?: boolean;
             /** @default [] */
             packages?: string[];
         };
@@ -1660,6 +1666,7 @@ export interface components {
             fallback_models: string[] | null;
             favourite_models: string[];
             language: string | null;
+            instructions: string;
             steps_max: number | null;
             minutes_max: number | null;
             tokens_max: number | null;

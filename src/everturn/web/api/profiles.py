@@ -53,7 +53,7 @@ class ProfileSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sandbox: bool = True
     network: bool = False
     hosts: _Words = ()
-    packages: Annotated[_Words, Meta(max_length=50)] = ()
+    packages: Annotated[tuple[_Word, ...], Meta(max_length=50)] = ()
     memory_mib: _Mebibytes | None = None
     processes: Annotated[int, Meta(ge=4, le=1_000_000)] = Profile().processes
     file_mib: _Mebibytes = Profile().file_mib
