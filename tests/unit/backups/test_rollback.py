@@ -57,7 +57,7 @@ async def _use(home: Path) -> None:
 
 def _schema(file: Path) -> int:
     with closing(apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
-        return int(connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchall()[0][0])
+        return int(str(connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchall()[0][0]))
 
 
 def _ids(file: Path) -> set[str]:

@@ -188,7 +188,13 @@ class Environments:
         """Run ``pip install`` in the sandbox. It reaches the index alone, and runs nothing of a package: only
         wheels are taken, which are unpacked."""
         pip, (python, read) = _pip_folder(), python_program()
-        options = ("--isolated", "--no-input", "--disable-pip-version-check", "--no-cache-dir", "--quiet")
+        options: tuple[str, ...] = (
+            "--isolated",
+            "--no-input",
+            "--disable-pip-version-check",
+            "--no-cache-dir",
+            "--quiet",
+        )
         options = (*options, "--retries", "2")
         source: tuple[str, ...] = ("--index-url", self._settings.index_url)
         if self._settings.wheels:
