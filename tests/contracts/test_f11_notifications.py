@@ -98,7 +98,7 @@ async def test_f11_apprise_reaches_only_what_is_public_or_allowed(push: PushServ
     assert push.attempts == []
     allowed = apprise_child.Order(order.url, order.title, order.text, (push.private,))
     push.statuses = [200]
-    assert await apprise_child.run(allowed) == apprise_child.Outcome()
+    assert await apprise_child.run(allowed) == apprise_child.SendOutcome()
     assert len(push.attempts) == 1
     unknown = apprise_child.Order("nowhere://x", "", "", is_check=True)
     assert (await apprise_child.run(unknown)).is_refused

@@ -25,7 +25,7 @@ from everturn.domain.trees import hash_bytes
 from everturn.lab.service.people import Lost, Server
 from everturn.lab.service.soak import server_environment
 from everturn.lab.service.talker import Talker
-from everturn.testing.forks import Output, Process, open_command
+from everturn.testing.forks import ForkOutput, Process, open_command
 from everturn.testing.hurried_server import COLLECTED
 from everturn.testing.ports import free_port
 from everturn.testing.wires import served
@@ -317,7 +317,7 @@ async def _run_server(environ: dict[str, str], port: int) -> AsyncIterator[Proce
         group.cancel_scope.cancel()
 
 
-async def _drain(output: Output) -> None:
+async def _drain(output: ForkOutput) -> None:
     with suppress(anyio.EndOfStream):
         while True:
             await output.receive()

@@ -18,7 +18,7 @@ from everturn.domain.ids import Ids
 from everturn.store import Store
 from everturn.tools import Sandbox
 from everturn.tools.documents.converter import Converter
-from everturn.tools.documents.finding import Found
+from everturn.tools.documents.finding import FoundPassage
 from everturn.tools.knowledge.book import Knowledge, KnowledgeBook
 from everturn.tools.knowledge.library import KnowledgeLibrary
 from everturn.tools.workspaces import Workspaces
@@ -142,7 +142,7 @@ def put(knowledge_id: str, files: tuple[Path, ...], home: Path | None) -> None:
 def search(knowledge_id: str, query: str, home: Path | None) -> None:
     """Search it, and read what changed before that."""
 
-    async def work(store: Store, config: Config) -> tuple[list[Found], str]:
+    async def work(store: Store, config: Config) -> tuple[list[FoundPassage], str]:
         sandbox = Sandbox(config.home)
         await sandbox.open()
         try:

@@ -8,18 +8,18 @@ from typing import Protocol
 import msgspec
 
 from everturn.domain.errors import StoreBroken, StoreRefused
-from everturn.move.pack_bytes import Blob, Digest, carry_pack, read_pack, verify_pack
+from everturn.move.pack_bytes import Blob, PackDigest, carry_pack, read_pack, verify_pack
 from everturn.move.sqlite_side import Notes
-from everturn.move.tables import Change, Row, Table
+from everturn.move.tables import Change, MovedTable, Row
 from everturn.store.blobs.address import SCHEME
 
 Report = Callable[[str], None]
 
 
 class Side(Protocol):
-    async def count(self, table: Table) -> int: ...
-    def rows(self, table: Table) -> AsyncIterator[list[Row]]: ...
-    async def add(self, table: Table, rows: list[Row], change: Change) -> None: ...
+    async def count(self, table: MovedTable) -> int: ...
+    def rows(self, table: MovedTable) -> AsyncIterator[list[Row]]: ...
+    async def add(self, table: MovedTable, rows: list[Row], change: Change) -> None: ...
     async def counters(self) -> dict[str, int]: ...
     async def set_counters(self, at_least: Mapping[str, int]) -> None: ...
     def pack(self, pack: str, path: str) -> AsyncIterator[bytes]: ...
@@ -49,8 +49,8 @@ class Copier:
         self,
         source: Side,
         target: Side,
-        tables: list[Table],
-        change_of: Callable[[Table], Change],
+        tables: list[MovedTable],
+        change_of: Callable[[MovedTable], Change],
         report: Report,
     ) -> None:
         self._source = source
@@ -58,7 +58,7 @@ class Copier:
         self._tables = tables
         self._changes = {table.name: change_of(table) for table in tables}
         self._report = report
-        self._digests: dict[str, Digest] = {}
+        self._digests: dict[str, PackDigest] = {}
 
     async def is_empty(self) -> bool:
         for table in self._tables:
@@ -97,7 +97,7 @@ class Copier:
         carried.not_carried += unread
         return carried
 
-    async def _compare_rows(self, table: Table) -> int:
+    async def _compare_rows(self, table: MovedTable) -> int:
         change, done = self._changes[table.name], 0
         theirs = _rows_of(self._target.rows(table))
         async for ours in _rows_of(self._source.rows(table)):

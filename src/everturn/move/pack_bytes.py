@@ -18,7 +18,7 @@ class HasPacks(Protocol):
     async def put_pack(self, pack: str, pieces: AsyncIterator[bytes]) -> None: ...
 
 
-class Digest:
+class PackDigest:
     """The hash of what passes by, and how much it is."""
 
     def __init__(self) -> None:
@@ -69,24 +69,24 @@ class _BlobCheck:
         return [*self.damaged, *(sha256 for _, _, sha256 in self._waiting)]
 
 
-async def carry_pack(source: HasPacks, target: HasPacks, old: Row, new: Row) -> Digest:
+async def carry_pack(source: HasPacks, target: HasPacks, old: Row, new: Row) -> PackDigest:
     """``old`` and ``new``: the pack's id and path on each side."""
-    digest = Digest()
+    digest = PackDigest()
     await target.put_pack(new[0], digest.watch(source.pack(*old)))
     return digest
 
 
-async def read_pack(side: HasPacks, place: Row) -> Digest:
-    digest = Digest()
+async def read_pack(side: HasPacks, place: Row) -> PackDigest:
+    digest = PackDigest()
     async for _ in digest.watch(side.pack(*place)):
         pass
     return digest
 
 
-async def verify_pack(target: HasPacks, place: Row, expected: Digest, blobs: Iterable[Blob]) -> list[str]:
+async def verify_pack(target: HasPacks, place: Row, expected: PackDigest, blobs: Iterable[Blob]) -> list[str]:
     """Blobs that do not have their hash, though the bytes are those of the source: they were damaged there.
     Raises StoreBroken if the bytes are not the source's."""
-    check, found = _BlobCheck(blobs), Digest()
+    check, found = _BlobCheck(blobs), PackDigest()
     async for piece in found.watch(target.pack(*place)):
         check.add(piece)
     if (found.text, found.size) != (expected.text, expected.size):

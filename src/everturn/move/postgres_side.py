@@ -11,7 +11,7 @@ import asyncpg
 
 from everturn.domain.errors import StoreRefused
 from everturn.move.sqlite_side import Notes
-from everturn.move.tables import BATCH, Change, Row, Table, TableDescription
+from everturn.move.tables import BATCH, Change, MovedTable, Row, TableDescription
 from everturn.store.blobs.packs import CHUNK_BYTES
 from everturn.store.postgres.connection import (
     LONG_TIMEOUT_S,
@@ -89,7 +89,7 @@ class PostgresSide:
             for name, columns, texts, key in await self._connection.fetch(_TABLES)
         ]
 
-    async def count(self, table: Table) -> int:
+    async def count(self, table: MovedTable) -> int:
         return int(
             await self._connection.fetchval(
                 f"SELECT count(*) FROM {table.name} WHERE {table.condition}",  # noqa: S608 - names of our own
@@ -97,7 +97,7 @@ class PostgresSide:
             )
         )
 
-    async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
+    async def rows(self, table: MovedTable) -> AsyncIterator[list[Row]]:
         # SQLite sorts texts by their bytes.
         order = ", ".join(f'{_quote(name)} COLLATE "C"' if text else _quote(name) for name, text in table.key)
         names = ", ".join(map(_quote, table.columns))
@@ -108,7 +108,7 @@ class PostgresSide:
         while batch := await cursor.fetch(BATCH, timeout=LONG_TIMEOUT_S):
             yield [tuple(row) for row in batch]
 
-    async def add(self, table: Table, rows: list[Row], change: Change) -> None:
+    async def add(self, table: MovedTable, rows: list[Row], change: Change) -> None:
         columns = list(table.columns)
         records = [change(row) for row in rows]
         if table.name == "titles":

@@ -15,7 +15,7 @@ from everturn.domain.errors import StoreBroken, StoreRefused
 from everturn.domain.ids import Ids
 from everturn.memory.notebook import FileNotebooks
 from everturn.memory.pages import is_page
-from everturn.move.tables import BATCH, Change, Row, Table, is_index
+from everturn.move.tables import BATCH, Change, MovedTable, Row, is_index
 from everturn.store.blobs.packs import CHUNK_BYTES, FolderPacks, PackGone
 from everturn.store.files.disk import Disk, report_errors
 from everturn.store.scripts.schema_range import refuse_newer
@@ -100,13 +100,13 @@ class SqliteSide:
                 tables[table] = tables.get(table, frozenset()) | {column}
         return tables
 
-    async def count(self, table: Table) -> int:
+    async def count(self, table: MovedTable) -> int:
         rows: list[Row] = self._connection.execute(
             f"SELECT count(*) FROM {table.name} WHERE {table.condition}"  # noqa: S608 - names of our own
         ).fetchall()
         return int(rows[0][0])
 
-    async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
+    async def rows(self, table: MovedTable) -> AsyncIterator[list[Row]]:
         cursor: Iterator[Row] = self._connection.execute(
             f"SELECT {_names(table)} FROM {table.name} WHERE {table.condition} "  # noqa: S608
             f"ORDER BY {_order_by(table)}"
@@ -114,7 +114,7 @@ class SqliteSide:
         while batch := list(islice(cursor, BATCH)):
             yield batch
 
-    async def add(self, table: Table, rows: list[Row], change: Change) -> None:
+    async def add(self, table: MovedTable, rows: list[Row], change: Change) -> None:
         marks = ", ".join("?" * len(table.columns))
         self._connection.executemany(
             f"INSERT INTO {table.name} ({_names(table)}) VALUES ({marks})",  # noqa: S608
@@ -198,11 +198,11 @@ class SqliteSide:
         return left
 
 
-def _names(table: Table) -> str:
+def _names(table: MovedTable) -> str:
     return ", ".join(f'"{name}"' for name in table.columns)
 
 
-def _order_by(table: Table) -> str:
+def _order_by(table: MovedTable) -> str:
     return ", ".join(f'"{name}"' for name, _ in table.key)
 
 

@@ -29,7 +29,7 @@ CONDITIONS = {"records": "NOT (owner = 'system' AND kind = 'secrets')"}
 BATCH = 200
 
 
-class Table(msgspec.Struct, frozen=True):
+class MovedTable(msgspec.Struct, frozen=True):
     """``key``: the columns that order its rows, with whether each is a text."""
 
     name: str
@@ -50,7 +50,7 @@ class TableDescription(msgspec.Struct, frozen=True):
     texts: frozenset[str] = frozenset()
 
 
-def tables_of(postgres: Sequence[TableDescription], sqlite: dict[str, frozenset[str]]) -> list[Table]:
+def tables_of(postgres: Sequence[TableDescription], sqlite: dict[str, frozenset[str]]) -> list[MovedTable]:
     """The tables that are copied, in an order in which they can be filled.
 
     ``postgres`` is in that order. Raises StoreBroken if the two databases do not have the same tables.
@@ -64,7 +64,7 @@ def tables_of(postgres: Sequence[TableDescription], sqlite: dict[str, frozenset[
         if set(columns) != sqlite.get(table.name, frozenset()) - own:
             raise StoreBroken(f"The two databases have different columns in {table.name}. Nothing was moved.")
         key = _KEYS.get(table.name, table.key)
-        found.append(Table(table.name, columns, tuple((name, name in table.texts) for name in key)))
+        found.append(MovedTable(table.name, columns, tuple((name, name in table.texts) for name in key)))
     names = {table.name for table in found}
     if missing := sqlite.keys() - names - _NOT_ROWS:
         raise StoreBroken(f"PostgreSQL has no table {min(missing)}. Nothing was moved.")
@@ -79,7 +79,7 @@ def is_index(name: str) -> bool:
 Change = Callable[[Row], Row]
 
 
-def to_postgres(table: Table, machine: str) -> Change:
+def to_postgres(table: MovedTable, machine: str) -> Change:
     """``machine``: the one that has the source's folders, which rows of SQLite need not name."""
     if table.name == "packs":
         return _change_packs(table, "folder", "database", "")
@@ -92,7 +92,7 @@ def to_postgres(table: Table, machine: str) -> Change:
     return _keep
 
 
-def to_sqlite(table: Table, machine_id: str) -> Change:
+def to_sqlite(table: MovedTable, machine_id: str) -> Change:
     """``machine_id``: of the target's folder. Files of other machines come from their last checkpoint."""
     if table.name == "packs":
         return _change_packs(table, "database", "folder", "blobs/")
@@ -108,7 +108,7 @@ def to_sqlite(table: Table, machine_id: str) -> Change:
     return _keep
 
 
-def _change_packs(table: Table, from_place: str, to_place: str, prefix: str) -> Change:
+def _change_packs(table: MovedTable, from_place: str, to_place: str, prefix: str) -> Change:
     number, place, path = (table.columns.index(name) for name in ("id", "place", "path"))
 
     def change(row: Row) -> Row:

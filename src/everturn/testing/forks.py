@@ -123,7 +123,7 @@ def run_command(
         return subprocess.CompletedProcess(arguments, code, out.read().decode(), err.read().decode())
 
 
-class Output(anyio.abc.ByteReceiveStream):
+class ForkOutput(anyio.abc.ByteReceiveStream):
     """What a process prints."""
 
     def __init__(self, descriptor: int) -> None:
@@ -159,7 +159,7 @@ class Input(anyio.abc.ByteSendStream):
 class Process(anyio.abc.AsyncResource):
     """A running command with its streams, used like ``anyio.abc.Process``. It is killed when it is closed."""
 
-    def __init__(self, fork: Fork, stdin: Input, stdout: Output, stderr: Output) -> None:
+    def __init__(self, fork: Fork, stdin: Input, stdout: ForkOutput, stderr: ForkOutput) -> None:
         self._fork = fork
         self.stdin = stdin
         self.stdout = stdout
@@ -208,7 +208,7 @@ def open_command(
     finally:
         for descriptor in (given, prints, prints_error):
             os.close(descriptor)
-    return Process(fork, Input(types), Output(reads), Output(reads_error))
+    return Process(fork, Input(types), ForkOutput(reads), ForkOutput(reads_error))
 
 
 def fork_command(*arguments: str, environ: Mapping[str, str], module: str = EVERTURN) -> Fork:
@@ -218,10 +218,10 @@ def fork_command(*arguments: str, environ: Mapping[str, str], module: str = EVER
         return Fork(arguments, environ, [nothing.fileno(), errors, errors], module)
 
 
-def start_command(*arguments: str, environ: Mapping[str, str]) -> tuple[Fork, Output]:
+def start_command(*arguments: str, environ: Mapping[str, str]) -> tuple[Fork, ForkOutput]:
     """Start a command that is given no input. Its errors are printed with those of the tests."""
     reads, writes = os.pipe()
     with open(os.devnull) as nothing:
         fork = Fork(arguments, environ, [nothing.fileno(), writes, _own_errors()])
     os.close(writes)
-    return fork, Output(reads)
+    return fork, ForkOutput(reads)

@@ -61,7 +61,7 @@ class Delegates(Protocol):
     async def refuse(self, delegate: Delegate) -> None: ...
 
 
-class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GivenTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One task for one delegate."""
 
     instructions: Annotated[
@@ -105,7 +105,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 Tasks = Annotated[
-    Annotated[tuple[Task, ...], msgspec.Meta(min_length=1, max_length=_TASKS_MAX)],
+    Annotated[tuple[GivenTask, ...], msgspec.Meta(min_length=1, max_length=_TASKS_MAX)],
     "The tasks; each gets a delegate of its own, and they work at the same time",
 ]
 Wait = Annotated[
@@ -160,7 +160,7 @@ class DelegateTool(Action):
         names = "\n".join(f"{delegate.id} ({delegate.name})" for delegate in started)
         return ToolResult(f"Started:\n{names}\nYou get a report when each of them ends.")
 
-    async def _task(self, call: ToolCall, own: OwnRights, task: Task) -> DelegateTask:
+    async def _task(self, call: ToolCall, own: OwnRights, task: GivenTask) -> DelegateTask:
         """Raises ToolFailed where the delegate would have more rights than this session (E09)."""
         unknown = sorted(set(task.tools or ()) - own.listed - own.found)
         if unknown:

@@ -20,7 +20,7 @@ from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.documents.converter import BYTES_MAX, Converter, too_large
 from everturn.tools.documents.document import Document, Section
 from everturn.tools.documents.documents import Documents
-from everturn.tools.documents.finding import Found, find, words_of
+from everturn.tools.documents.finding import FoundPassage, find, words_of
 from everturn.tools.knowledge.book import Knowledge
 from everturn.tools.knowledge.library import KnowledgeLibrary
 from everturn.tools.paths import FolderHandle
@@ -85,7 +85,7 @@ class DocumentShelf:
             return ()
         return await self._library.used_by(call.owner, call.session_id, call.profile)
 
-    async def find_known(self, knowledge: Knowledge, query: str) -> tuple[list[Found], str]:
+    async def find_known(self, knowledge: Knowledge, query: str) -> tuple[list[FoundPassage], str]:
         return ([], "") if self._library is None else await self._library.find(knowledge, query, _HITS_MAX)
 
     async def _open_known(self, call: ToolCall, name: str) -> Opened | None:
@@ -201,7 +201,7 @@ class SearchDocuments(Action):
         if not words_of(query):
             raise ToolFailed("The query has no words.")
         notes: list[str] = []
-        hits: list[Found] = []
+        hits: list[FoundPassage] = []
         known = [one for one in await self._shelf.knowledge(call) if document in ("", one.id, one.name)]
         for opened in [] if document and known else await self._opened(call, document):
             if opened.document.error:
@@ -210,7 +210,7 @@ class SearchDocuments(Action):
             sections = opened.document.sections
             hits += await anyio.to_thread.run_sync(partial(find, sections, query, opened.name, opened.id))
         hits.sort(key=lambda one: one.rank)
-        learnt: list[Found] = []
+        learnt: list[FoundPassage] = []
         for knowledge in known:
             found, note = await self._shelf.find_known(knowledge, query)
             learnt += found
@@ -278,7 +278,7 @@ def _section_of(sections: Sequence[Section], place: str) -> int:
     raise ToolFailed(f"There is no place {place!r} in it. Places: {shown or 'it has none; use section'}.")
 
 
-def found_result(hits: Sequence[Found], notes: Sequence[str]) -> ToolResult:
+def found_result(hits: Sequence[FoundPassage], notes: Sequence[str]) -> ToolResult:
     """What was found, each with its document and place. An error if nothing was found because of what is
     noted."""
     rows = [

@@ -33,7 +33,7 @@ from everturn.tools.mcp.resources import ResourceTool
 from everturn.tools.mcp.server_book import ServerBook
 from everturn.tools.mcp.servers import McpServers, McpTool, Secret, ServerState
 from everturn.tools.mcp.sign_in import SignIns
-from everturn.tools.mcp.tool_search import CALL, FIND, TOOLS_MAX, CallTool, FindTools, as_called
+from everturn.tools.mcp.tool_search import CALL, FIND, TOOLS_MAX, CallFoundTool, FindTools, as_called
 from everturn.tools.names import BUILT_IN_NAMES
 from everturn.tools.own.own_tool import OwnTool
 from everturn.tools.own.own_tools import FOLDER, OwnTools
@@ -364,7 +364,7 @@ class EverturnToolbox:
         if call.name == FIND:
             return FindTools(found)
         if call.name == CALL:
-            return CallTool(found)
+            return CallFoundTool(found)
         return next((tool for tool in found if tool.spec.name == call.name), None)
 
     def _is_gated(self, profile: Profile) -> bool:
@@ -396,7 +396,7 @@ class EverturnToolbox:
         await self.policy.record_refused(call, [host_key(host) for host in door.refused], judgement.label)
 
     async def _judgement(self, call: ToolCall, tool: Tool | None) -> Judgement:
-        if isinstance(tool, CallTool):
+        if isinstance(tool, CallFoundTool):
             try:
                 inner, inner_call = tool.inner(call)
             except ToolFailed:
@@ -436,5 +436,5 @@ def _only(tools: Sequence[Tool], names: Collection[str]) -> Sequence[Tool]:
 def _listed(own: Sequence[Tool], trusted: Sequence[Tool]) -> Sequence[Tool]:
     """Sorted by name. If there are too many to list, those of MCP servers are found instead."""
     if len(trusted) > TOOLS_MAX:
-        trusted = (FindTools(trusted), CallTool(trusted))
+        trusted = (FindTools(trusted), CallFoundTool(trusted))
     return sorted([*own, *trusted], key=lambda tool: tool.spec.name)

@@ -14,7 +14,7 @@ from everturn.web.http.routing import AnyEndpoint
 from everturn.web.settings import WebSettings
 
 
-class Admission:
+class RequestAdmission:
     def __init__(self, settings: WebSettings, accounts: Accounts) -> None:
         self._guard = RequestGuard(settings.hosts)
         self._proxies = Proxies(settings.trusted_proxies)

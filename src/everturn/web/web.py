@@ -13,7 +13,7 @@ import msgspec
 from everturn.domain.errors import EverturnError, Overloaded
 from everturn.web.access.accounts import Accounts
 from everturn.web.access.peers import OwnerCheck, never_owner
-from everturn.web.admission import Admission
+from everturn.web.admission import RequestAdmission
 from everturn.web.http import problems
 from everturn.web.http.asgi import Message, Receive, Scope, Send
 from everturn.web.http.guard import API_POLICY, HEADERS
@@ -75,7 +75,7 @@ class Web:
         self.streams = streams
         self.log = log
         self._lifespan = lifespan
-        self.admission = Admission(settings, accounts)
+        self.admission = RequestAdmission(settings, accounts)
         self._bodies = BodyReader(settings.body_bytes_max, settings.body_timeout_s)
         self._page = PageFiles(settings.page)
         self.in_flight = 0

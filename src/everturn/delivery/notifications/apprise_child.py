@@ -39,7 +39,7 @@ class Order(msgspec.Struct, frozen=True):
     is_check: bool = False
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SendOutcome(msgspec.Struct, frozen=True):
     """``problem``: empty if it was sent. ``is_refused``: trying again would not help."""
 
     problem: str = ""
@@ -50,7 +50,7 @@ def is_installed() -> bool:
     return importlib.util.find_spec("apprise") is not None
 
 
-async def run(order: Order) -> Outcome:
+async def run(order: Order) -> SendOutcome:
     """Send in a child process. Cancelled, the child is killed and the outcome unknown."""
     command = [sys.executable, "-P", "-m", "everturn.delivery.notifications.apprise_child"]
     # Not our environment: a proxy in it would hide where a connection goes, and its keys are not needed.
@@ -72,7 +72,7 @@ async def run(order: Order) -> Outcome:
                 process.kill()
             raise
     try:
-        return msgspec.json.decode(said, type=Outcome)
+        return msgspec.json.decode(said, type=SendOutcome)
     except msgspec.MsgspecError:
         # It may have died after the message had left.
         raise RuntimeError("Apprise ended without saying what became of the message.") from None
@@ -121,24 +121,24 @@ def main() -> None:
     print(msgspec.json.encode(_perform(order)).decode())  # noqa: T201 - this is how it answers
 
 
-def _perform(order: Order) -> Outcome:
+def _perform(order: Order) -> SendOutcome:
     if not is_installed():
-        return Outcome(MISSING)
+        return SendOutcome(MISSING)
     apprise = importlib.import_module("apprise")
     if order.url.partition(":")[0].lower() in _LOCAL:
-        return Outcome("Addresses of this kind are not sent to.", is_refused=True)
+        return SendOutcome("Addresses of this kind are not sent to.", is_refused=True)
     plugin = apprise.Apprise.instantiate(order.url)
     if plugin is None:
-        return Outcome("Apprise does not know this address, or a part is missing.", is_refused=True)
+        return SendOutcome("Apprise does not know this address, or a part is missing.", is_refused=True)
     if order.is_check:
-        return Outcome()
+        return SendOutcome()
     blocked = guard(order.private)
     with apprise.LogCapture(level=30, fmt="%(message)s") as log:
         is_sent = bool(plugin.notify(body=order.text, title=order.title))
         lines = log.getvalue().splitlines()
     if blocked:
-        return Outcome(blocked[0], is_refused=True)
-    return Outcome() if is_sent else Outcome(_reason(lines))
+        return SendOutcome(blocked[0], is_refused=True)
+    return SendOutcome() if is_sent else SendOutcome(_reason(lines))
 
 
 def _reason(lines: list[str]) -> str:

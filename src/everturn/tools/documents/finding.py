@@ -14,7 +14,7 @@ _WORDS_MAX = 20
 _WORD = re.compile(r"\w+")
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundPassage(msgspec.Struct, frozen=True):
     """``name``: of the document for people; ``document``: how the tools name it; ``section``: from 1."""
 
     name: str
@@ -30,17 +30,19 @@ def words_of(query: str) -> list[str]:
     return list(dict.fromkeys(word.casefold() for word in _WORD.findall(query)))[:_WORDS_MAX]
 
 
-def find(sections: Sequence[Section], query: str, name: str, document: str) -> list[Found]:
+def find(sections: Sequence[Section], query: str, name: str, document: str) -> list[FoundPassage]:
     """The sections that hold words of the query; those that hold the most of them first."""
     words = words_of(query)
-    found: list[Found] = []
+    found: list[FoundPassage] = []
     for number, section in enumerate(sections, 1):
         text = section.text.casefold()
         counts = [text.count(word) for word in words]
         held = sum(count > 0 for count in counts)
         if held:
             rank = -(held + min(sum(counts), 50) / 100)
-            found.append(Found(name, document, section.place, number, excerpt(section.text, words), rank))
+            found.append(
+                FoundPassage(name, document, section.place, number, excerpt(section.text, words), rank)
+            )
     return sorted(found, key=lambda one: one.rank)
 
 

@@ -22,22 +22,22 @@ Start = Callable[[str, Mapping[str, str]], None]
 End = Callable[[str], None]
 
 
-class Unreadable(Exception):
+class PackedUnreadable(Exception):
     """The document cannot be read; the message says why, and what to do."""
 
 
-class Package:
+class PackedDocument:
     """A ZIP file whose members together may unpack to a bounded size."""
 
     def __init__(self, path: Path) -> None:
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, ValueError, OSError) as error:
-            raise Unreadable(_damaged(error)) from error
+            raise PackedUnreadable(_damaged(error)) from error
         self._left = UNPACKED_BYTES_MAX
         infos = self._zip.infolist()
         if len(infos) > MEMBERS_MAX:
-            raise Unreadable(f"It holds {len(infos):,} files; more than {MEMBERS_MAX:,} are not read.")
+            raise PackedUnreadable(f"It holds {len(infos):,} files; more than {MEMBERS_MAX:,} are not read.")
         self._names = {info.filename.lower(): info for info in infos}
 
     def has(self, name: str) -> bool:
@@ -49,26 +49,26 @@ class Package:
         return b"".join(pieces)
 
     def pieces(self, name: str, take: Callable[[bytes], object]) -> None:
-        """Unpack a member piece by piece. Raises Unreadable."""
+        """Unpack a member piece by piece. Raises PackedUnreadable."""
         info = self._names.get(name.lower())
         if info is None:
-            raise Unreadable(
+            raise PackedUnreadable(
                 f"It is damaged: {name!r} is missing in it. Open it in its program and save it again."
             )
         if info.flag_bits & _ENCRYPTED:
-            raise Unreadable("It is encrypted. Save it without a password, then attach it again.")
+            raise PackedUnreadable("It is encrypted. Save it without a password, then attach it again.")
         try:
             with self._zip.open(info) as member:
                 self._copy(member, take)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError) as error:
-            raise Unreadable(_damaged(error)) from error
+            raise PackedUnreadable(_damaged(error)) from error
 
     def _copy(self, member: IO[bytes], take: Callable[[bytes], object]) -> None:
         # The size that the ZIP file states may be a lie: what comes out is counted.
         while piece := member.read(_PIECE_BYTES):
             self._left -= len(piece)
             if self._left < 0:
-                raise Unreadable(
+                raise PackedUnreadable(
                     f"It unpacks to more than {UNPACKED_BYTES_MAX // 1024**2} MiB, so it was stopped. It "
                     "may be a ZIP bomb. If you trust it, save only the part that is needed."
                 )
@@ -77,7 +77,8 @@ class Package:
     def xml(
         self, name: str, start: Start, end: End = lambda tag: None, text: End = lambda words: None
     ) -> None:
-        """Read a member as XML. Tags come without their namespaces, attributes too. Raises Unreadable."""
+        """Read a member as XML. Tags come without their namespaces, attributes too. Raises
+        PackedUnreadable."""
         parser = expat.ParserCreate(namespace_separator="}")
         parser.buffer_text = True
 
@@ -85,7 +86,9 @@ class Package:
             start(local(tag), {local(key): value for key, value in attributes.items()})
 
         def refuse(*_: object) -> None:
-            raise Unreadable("It defines XML entities, which no office program writes. It was not read.")
+            raise PackedUnreadable(
+                "It defines XML entities, which no office program writes. It was not read."
+            )
 
         parser.StartElementHandler = starts
         parser.EndElementHandler = lambda tag: end(local(tag))
@@ -95,7 +98,7 @@ class Package:
             self.pieces(name, lambda piece: parser.Parse(piece, False))
             parser.Parse(b"", True)
         except expat.ExpatError as error:
-            raise Unreadable(_damaged(error)) from error
+            raise PackedUnreadable(_damaged(error)) from error
 
     def relations(self, name: str) -> dict[str, tuple[str, str]]:
         """What a member names by id: (the kind, the member that is meant)."""

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from everturn.domain.extras import install_command
 from everturn.tools.documents.document import TEXT_BYTES_MAX, Document, Section
-from everturn.tools.documents.packed import Package, Unreadable
+from everturn.tools.documents.packed import PackedDocument, PackedUnreadable
 from everturn.tools.web.readable import readable
 
 _PAGES_MAX = 5_000
@@ -24,20 +24,20 @@ def read_pdf(path: Path) -> Document:
         from pypdf import PasswordType, PdfReader
         from pypdf.errors import DependencyError, PyPdfError
     except ImportError as error:
-        raise Unreadable(f"Reading PDFs needs the extra 'pdf': {install_command('pdf')}") from error
+        raise PackedUnreadable(f"Reading PDFs needs the extra 'pdf': {install_command('pdf')}") from error
     try:
         reader = PdfReader(path)
         if reader.is_encrypted and reader.decrypt("") == PasswordType.NOT_DECRYPTED:
-            raise Unreadable(
+            raise PackedUnreadable(
                 "It is encrypted and needs a password. Save it without one, then attach it again."
             )
         count = len(reader.pages)
     except DependencyError as error:
-        raise Unreadable(
+        raise PackedUnreadable(
             "It is encrypted, and cannot be decrypted here: pip install cryptography."
         ) from error
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise Unreadable(f"It is damaged or no PDF ({error}). Print it to a new PDF.") from error
+        raise PackedUnreadable(f"It is damaged or no PDF ({error}). Print it to a new PDF.") from error
     sections: list[Section] = []
     notes: list[str] = []
     left = TEXT_BYTES_MAX
@@ -64,7 +64,7 @@ def read_pdf(path: Path) -> Document:
     if count > _PAGES_MAX:
         notes.append(f"Only the first {_PAGES_MAX:,} of {count:,} pages were read.")
     if not any(section.text for section in sections):
-        raise Unreadable(
+        raise PackedUnreadable(
             " ".join(
                 ["It has no text that can be read: its pages are pictures, as after scanning.", *notes[:3]]
             )
@@ -74,7 +74,7 @@ def read_pdf(path: Path) -> Document:
 
 
 def read_epub(path: Path) -> Document:
-    package = Package(path)
+    package = PackedDocument(path)
     main = ""
 
     def container(tag: str, attributes: Mapping[str, str]) -> None:
@@ -84,7 +84,7 @@ def read_epub(path: Path) -> Document:
 
     package.xml("META-INF/container.xml", container)
     if package.has("META-INF/encryption.xml") and b"EncryptedData" in package.read("META-INF/encryption.xml"):
-        raise Unreadable("It is protected against copying (DRM), so it cannot be read.")
+        raise PackedUnreadable("It is protected against copying (DRM), so it cannot be read.")
     items: dict[str, str] = {}
     spine: list[str] = []
 
@@ -136,7 +136,7 @@ def read_mail(path: Path) -> Document:
     with path.open("rb") as file:
         mail = email.message_from_binary_file(file, policy=email.policy.default)
     if not isinstance(mail, EmailMessage) or not mail.keys():
-        raise Unreadable("It is no mail: it has no headers.")
+        raise PackedUnreadable("It is no mail: it has no headers.")
     shown = (f"{name}: {_header(mail, name)}" for name in ("From", "To", "Cc", "Date", "Subject"))
     head = "\n".join(line for line in shown if not line.endswith(": "))
     body = mail.get_body(("plain", "html"))
@@ -177,7 +177,7 @@ def read_text(path: Path) -> Document:
     """Plain text, in sections by heading for Markdown, by line otherwise."""
     text = decode(path.read_bytes())
     if "\0" in text[:4096]:
-        raise Unreadable("It is no text.")
+        raise PackedUnreadable("It is no text.")
     if path.suffix.lower() in (".md", ".markdown"):
         return Document("", tuple(by_heading(text)))
     lines = text.splitlines()

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.tools.documents.document import TEXT_BYTES_MAX, Document, Section, split
-from everturn.tools.documents.packed import Unreadable
+from everturn.tools.documents.packed import PackedUnreadable
 from everturn.tools.documents.pages import read_epub, read_html, read_mail, read_pdf, read_text
 from everturn.tools.documents.sheets import read_xlsx
 from everturn.tools.documents.word import read_docx, read_pptx
@@ -28,7 +28,7 @@ _ENCRYPTED_OFFICE = b"\xd0\xcf\x11\xe0"  # an old container, in which new progra
 
 
 def _read_old(path: Path) -> Document:
-    raise Unreadable(
+    raise PackedUnreadable(
         "Files of this old format are not read. Save it in the new one (.docx, .xlsx, .pptx, .eml)."
     )
 
@@ -52,9 +52,9 @@ def convert(kind: str, path: Path) -> Document:
         with path.open("rb") as file:
             is_locked = file.read(4) == _ENCRYPTED_OFFICE and kind in ("docx", "xlsx", "pptx")
         if is_locked:
-            raise Unreadable("It is encrypted. Save it without a password, then attach it again.")
+            raise PackedUnreadable("It is encrypted. Save it without a password, then attach it again.")
         found = _READERS[kind](path)
-    except Unreadable as error:
+    except PackedUnreadable as error:
         return Document(error=str(error))
     except MemoryError:
         return Document(error=f"Reading it needs more than {MEMORY_MIB} MiB of memory.")

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from everturn.tools.documents.document import SECTION_CHARS_MAX, Document, Section
-from everturn.tools.documents.packed import Package
+from everturn.tools.documents.packed import PackedDocument
 
 _ROWS_MAX = 200_000  # of all sheets together
 _COLUMNS_MAX = 200
@@ -122,7 +122,7 @@ class _Rows:
 
 
 def read_xlsx(path: Path) -> Document:
-    package = Package(path)
+    package = PackedDocument(path)
     main = package.main("xl/workbook.xml")
     named = package.relations(main)
     sheets: list[tuple[str, str]] = []
@@ -178,7 +178,7 @@ def _sections(sheet: str, rows: list[tuple[int, str]]) -> list[Section]:
     return found
 
 
-def _date_styles(package: Package, name: str) -> frozenset[int]:
+def _date_styles(package: PackedDocument, name: str) -> frozenset[int]:
     """The numbers of the cell styles that show a number as a date."""
     formats: dict[int, str] = {}
     styles: list[int] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from everturn.tools.documents.document import Document, Section
-from everturn.tools.documents.packed import Package
+from everturn.tools.documents.packed import PackedDocument
 
 _HEADING = re.compile(r"heading (\d)|title")
 _EXTRAS = (
@@ -17,7 +17,7 @@ _EXTRAS = (
 )
 
 
-class Lines:
+class WordLines:
     """Paragraphs and table rows of one XML member. The tags of Word and PowerPoint agree: p is a
     paragraph, t its text, tr a row, tc a cell."""
 
@@ -73,14 +73,14 @@ class Lines:
         self._words, self._style = [], ""
 
 
-def _lines(package: Package, name: str) -> list[tuple[str, str]]:
-    found = Lines()
+def _lines(package: PackedDocument, name: str) -> list[tuple[str, str]]:
+    found = WordLines()
     package.xml(name, found.start, found.end, found.text)
     return found.lines
 
 
 def read_docx(path: Path) -> Document:
-    package = Package(path)
+    package = PackedDocument(path)
     main = package.main("word/document.xml")
     names = _style_names(package)
     sections: list[Section] = []
@@ -102,7 +102,7 @@ def read_docx(path: Path) -> Document:
     return Document(title, tuple(sections))
 
 
-def _style_names(package: Package) -> dict[str, str]:
+def _style_names(package: PackedDocument) -> dict[str, str]:
     """The names of styles by their ids: ids are translated, the names of headings are not."""
     names: dict[str, str] = {}
     current = ""
@@ -120,7 +120,7 @@ def _style_names(package: Package) -> dict[str, str]:
 
 
 def read_pptx(path: Path) -> Document:
-    package = Package(path)
+    package = PackedDocument(path)
     sections: list[Section] = []
     title = ""
     for number, name in enumerate(_slides(package), 1):
@@ -137,7 +137,7 @@ def read_pptx(path: Path) -> Document:
     return Document(title, tuple(sections))
 
 
-def _slides(package: Package) -> Iterator[str]:
+def _slides(package: PackedDocument) -> Iterator[str]:
     main = package.main("ppt/presentation.xml")
     named = package.relations(main)
     ids: list[str] = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from everturn.tools.documents.document import Document, Section
-from everturn.tools.documents.finding import Found, words_of
+from everturn.tools.documents.finding import FoundPassage, words_of
 
 if TYPE_CHECKING:
     import apsw
@@ -93,7 +93,7 @@ class KnowledgeIndex:
             errors = tuple(db.execute(query, (errors_max,)))
         return IndexState(files, sections, facts.get("at"), errors, facts.get("trouble", ""))
 
-    def find(self, query: str, limit: int) -> list[Found]:
+    def find(self, query: str, limit: int) -> list[FoundPassage]:
         """The sections that hold all words; if there are none, those that hold some. ``document`` is the
         path."""
         words = [f'"{word}"' for word in words_of(query)]
@@ -103,7 +103,7 @@ class KnowledgeIndex:
             rows = list(db.execute(_FIND, (" ".join(words), limit)))
             rows = rows or list(db.execute(_FIND, (" OR ".join(words), limit)))
         return [
-            Found(path, path, place, number, " ".join(text.split()), rank)
+            FoundPassage(path, path, place, number, " ".join(text.split()), rank)
             for path, place, number, text, rank in rows
         ]
 

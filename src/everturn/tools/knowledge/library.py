@@ -18,7 +18,7 @@ from everturn.domain.machine import Machine
 from everturn.domain.media import SNIFF_BYTES
 from everturn.tools.documents.converter import BYTES_MAX, Converter, too_large
 from everturn.tools.documents.document import Document
-from everturn.tools.documents.finding import Found
+from everturn.tools.documents.finding import FoundPassage
 from everturn.tools.knowledge.book import Knowledge, KnowledgeBook
 from everturn.tools.knowledge.folder import FILES_MAX, Listed, kind_of_head, list_folder, open_file, pieces
 from everturn.tools.knowledge.index import IndexState, KnowledgeIndex
@@ -186,7 +186,7 @@ class KnowledgeLibrary:
         found = await anyio.to_thread.run_sync(self.index(knowledge).state)
         return KnowledgeState(found, place.is_indexing, place.waiting)
 
-    async def find(self, knowledge: Knowledge, query: str, limit: int) -> tuple[list[Found], str]:
+    async def find(self, knowledge: Knowledge, query: str, limit: int) -> tuple[list[FoundPassage], str]:
         """What was found, the best first, and what the reader should know about how complete that is."""
         if note := await self._refresh(knowledge):
             return [], note

@@ -16,7 +16,7 @@ from everturn.domain.tool import ToolResult
 from everturn.tools.mcp.catalog import Catalog, Definition, read_catalog
 from everturn.tools.mcp.content import result_of
 from everturn.tools.mcp.elicitation import Elicitation, Reply, read_elicitation
-from everturn.tools.mcp.http import Fate, follow_fate
+from everturn.tools.mcp.http import RequestFate, follow_fate
 from everturn.tools.mcp.wire import Link, McpClient, Progress, SdkMessage, load_sdk
 from everturn.tools.policy.judgement import ArgumentValues, one_line
 from everturn.tools.profiles import McpServer
@@ -41,7 +41,7 @@ class ServerDied(ToolFailed):
     """The server went away during a call; whether the call took effect is unknown."""
 
 
-class SignInNeeded(ToolFailed):
+class ServerSignInNeeded(ToolFailed):
     """The server refused the request because the user has to sign in; nothing was done."""
 
 
@@ -92,7 +92,7 @@ class Connection:
         try:
             await self._opened.wait()
             if self._failure:
-                raise SignInNeeded(self._failure) if self._wants_sign_in else ToolFailed(self._failure)
+                raise ServerSignInNeeded(self._failure) if self._wants_sign_in else ToolFailed(self._failure)
             yield
         finally:
             self._users -= 1
@@ -273,11 +273,11 @@ class Connection:
         self.is_ended = True
         self._stop.set()
 
-    def _failed(self, what: str, error: Exception, fate: Fate) -> ToolFailed:
+    def _failed(self, what: str, error: Exception, fate: RequestFate) -> ToolFailed:
         name = self._server.name
         if fate.wants_sign_in:
             self._give_up()  # the next session begins with the new sign-in
-            return SignInNeeded(f"The MCP server {name} wants you to sign in.")
+            return ServerSignInNeeded(f"The MCP server {name} wants you to sign in.")
         if fate.is_gone:
             self._give_up()
             return ToolFailed(f"{name} has ended the session; {what} was not called. Try again.")
@@ -295,7 +295,7 @@ class Connection:
             )
         return ToolFailed(f"{name} refused {what}: {one_line(str(error), 2000)}")
 
-    def _why(self, error: BaseException, fate: Fate) -> str:
+    def _why(self, error: BaseException, fate: RequestFate) -> str:
         name = self._server.name
         if fate.wants_sign_in:
             self._wants_sign_in = True

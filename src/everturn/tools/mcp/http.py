@@ -27,7 +27,7 @@ _CONNECT_TIMEOUT_S = 30.0
 AuthFlow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
-class Fate:
+class RequestFate:
     """What became of the requests of one call. ``wants_sign_in``: the server refused it unless the user signs
     in, so it was not carried out; ``is_gone``: it does not know the session any more, so neither."""
 
@@ -39,18 +39,18 @@ class Fate:
 
 # The SDK sends each message in the context of who sends it. With calls side by side, nothing else tells whose
 # request was refused.
-_fate: ContextVar[Fate | None] = ContextVar("mcp_fate", default=None)
+_fate: ContextVar[RequestFate | None] = ContextVar("mcp_fate", default=None)
 
 
-def follow_fate() -> Fate:
+def follow_fate() -> RequestFate:
     """Begin to follow the requests that are sent from here on."""
-    fate = Fate()
+    fate = RequestFate()
     _fate.set(fate)
     return fate
 
 
-def current_fate() -> Fate:
-    return _fate.get() or Fate()
+def current_fate() -> RequestFate:
+    return _fate.get() or RequestFate()
 
 
 class HttpLink(Link):
@@ -82,7 +82,7 @@ class StatusAuth(httpx2.Auth):
         note_status(current_fate(), (yield request))
 
 
-def note_status(fate: Fate, response: httpx2.Response) -> None:
+def note_status(fate: RequestFate, response: httpx2.Response) -> None:
     fate.status = response.status_code
     if response.status_code == 404 and "mcp-session-id" in response.request.headers:
         fate.is_gone = True

@@ -9,7 +9,7 @@ import msgspec
 from everturn.domain.json_types import JsonObject
 from everturn.domain.model import ToolSchema
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, ToolSpec
-from everturn.tools.mcp.connection import SignInNeeded
+from everturn.tools.mcp.connection import ServerSignInNeeded
 from everturn.tools.mcp.content import resource_result, resource_rows
 from everturn.tools.mcp.servers import McpServers, ask_sign_in, tool_name
 from everturn.tools.mcp.wire import McpClient, SdkValue
@@ -54,7 +54,7 @@ class ResourceTool:
             )
         except msgspec.ValidationError as error:
             return failure(f"The arguments are wrong: {error}.")
-        except SignInNeeded as error:
+        except ServerSignInNeeded as error:
             if call.answer is not None and call.answer.text != "signed in":
                 return failure(f"The user did not sign in to {self.server.name}.")
             return ask_sign_in(self.server, error)

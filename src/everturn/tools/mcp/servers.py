@@ -39,7 +39,7 @@ from everturn.domain.tool import (
 )
 from everturn.tools.disk_sync import DiskSync
 from everturn.tools.mcp.catalog import Catalog, Definition, PromptInfo
-from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDied, SignInNeeded
+from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDied, ServerSignInNeeded
 from everturn.tools.mcp.folders import own_folders
 from everturn.tools.mcp.http import HttpLink, make_client
 from everturn.tools.mcp.running import RunningCall, RunningCalls
@@ -182,7 +182,7 @@ class McpServers:
         try:
             async with self._connect(call.owner, server, call.workspace, call.session_id) as connection:
                 result = await self._call(call, server, definition, connection, running)
-        except SignInNeeded as error:
+        except ServerSignInNeeded as error:
             return ask_sign_in(server, error)
         except ToolFailed as error:
             return failure(f"{error} Nothing was done.")
@@ -216,7 +216,7 @@ class McpServers:
                 # It may have written to the workspace; a step is as durable as what it made.
                 await anyio.to_thread.run_sync(self._disk.sync_file_system, call.workspace)
             return result
-        except SignInNeeded as error:
+        except ServerSignInNeeded as error:
             return ask_sign_in(server, error)
         except ServerDied as error:
             return ToolResult(str(error), outcome=Outcome.UNKNOWN)
@@ -229,7 +229,7 @@ class McpServers:
     async def ask_server(
         self, call: ToolCall, server: McpServer, send: Callable[[McpClient], Awaitable[T]], what: str
     ) -> T:
-        """Send a request that changes nothing. Raises ToolFailed, SignInNeeded."""
+        """Send a request that changes nothing. Raises ToolFailed, ServerSignInNeeded."""
         async with self._connect(call.owner, server, call.workspace, call.session_id) as connection:
             return await connection.ask_server(send, what, server.timeout_s)
 
@@ -266,7 +266,7 @@ class McpServers:
         error = self._errors.get(server.name)
         if not server.enabled:
             return ServerState(server.name, "off", log=log)
-        if isinstance(error, SignInNeeded):
+        if isinstance(error, ServerSignInNeeded):
             return ServerState(server.name, "sign_in", str(error), log=log)
         if any(name == server.name and found.is_open for (name, _), found in self._connections.items()):
             return ServerState(server.name, "running", log=log)
@@ -290,7 +290,7 @@ class McpServers:
             self._logged.pop(server.name, None)
             try:
                 yield connection
-            except SignInNeeded as error:
+            except ServerSignInNeeded as error:
                 self._errors[server.name] = error
                 raise
 
@@ -451,7 +451,7 @@ class McpTool:
         return Judgement(label, concerns=(concern,))
 
 
-def ask_sign_in(server: McpServer, error: SignInNeeded) -> ToolQuestion:
+def ask_sign_in(server: McpServer, error: ServerSignInNeeded) -> ToolQuestion:
     """Nothing was done: the call runs once the user has signed in."""
     text = f"{error} Sign in, and this answer goes on."
     return ToolQuestion(text, tuple(SignInAnswer), AskTopic.SIGN_IN, server.name)

@@ -49,7 +49,7 @@ class FindTools(Action):
         return Judgement(label=str(arguments["query"])[:80])
 
 
-class CallTool:
+class CallFoundTool:
     """Calls a tool that was found. It is judged, approved and run as that tool."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:

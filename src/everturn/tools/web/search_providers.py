@@ -36,7 +36,7 @@ Tunnel = Callable[[str, int], AbstractAsyncContextManager[str]]
 A = TypeVar("A", bound=msgspec.Struct)
 
 
-class Hit(msgspec.Struct, frozen=True):
+class WebHit(msgspec.Struct, frozen=True):
     """One result as the provider wrote it."""
 
     title: str
@@ -44,7 +44,7 @@ class Hit(msgspec.Struct, frozen=True):
     snippet: str
 
 
-class Provider(Protocol):
+class SearchProvider(Protocol):
     """``host`` is where the words of a search are sent."""
 
     @property
@@ -53,7 +53,7 @@ class Provider(Protocol):
     @property
     def host(self) -> str: ...
 
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
+    async def search(self, query: str, count: int) -> Sequence[WebHit]:
         """Raises ToolFailed, with a text for the model."""
         ...
 
@@ -64,8 +64,8 @@ class _Row(msgspec.Struct, frozen=True):
     content: str | None = None
     description: str | None = None
 
-    def hit(self) -> Hit:
-        return Hit(self.title or "", self.url or "", self.content or self.description or "")
+    def hit(self) -> WebHit:
+        return WebHit(self.title or "", self.url or "", self.content or self.description or "")
 
 
 class _Rows(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class SearXng:
         self._url = url.rstrip("/")
         self.host = label_of(httpx2.URL(url))
 
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
+    async def search(self, query: str, count: int) -> Sequence[WebHit]:
         address = f"{self._url}/search?{urlencode({'q': query, 'format': 'json'})}"
         answer = await _ask(self._fetcher, self.title, WebRequest(address, _JSON, is_trusted=True))
         if answer.status == 403:
@@ -116,7 +116,7 @@ class Brave:
         self._root = root
         self.host = label_of(httpx2.URL(root))
 
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
+    async def search(self, query: str, count: int) -> Sequence[WebHit]:
         words = urlencode({"q": query, "count": count, "text_decorations": "false"})
         headers = {**_JSON, "X-Subscription-Token": self._key}
         request = WebRequest(f"{self._root}/res/v1/web/search?{words}", headers)
@@ -135,7 +135,7 @@ class Tavily:
         self._root = root
         self.host = label_of(httpx2.URL(root))
 
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
+    async def search(self, query: str, count: int) -> Sequence[WebHit]:
         headers = {**_JSON, "Content-Type": "application/json", "Authorization": f"Bearer {self._key}"}
         body = msgspec.json.encode({"query": query, "max_results": count})
         answer = await _ask(self._fetcher, self.title, WebRequest(f"{self._root}/search", headers, body))
@@ -157,7 +157,7 @@ class DuckDuckGo:
         self._tunnel = tunnel
         self._certificates = certificates
 
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
+    async def search(self, query: str, count: int) -> Sequence[WebHit]:
         async with self._tunnel(self.host, _DDGS_BYTES_MAX) as proxy:
             with anyio.move_on_after(_DDGS_TIMEOUT_S):
                 return await anyio.to_thread.run_sync(
@@ -165,7 +165,7 @@ class DuckDuckGo:
                 )
         raise ToolFailed(f"{self.title} took longer than {_DDGS_TIMEOUT_S:g} s.")
 
-    def _search(self, query: str, count: int, proxy: str) -> list[Hit]:
+    def _search(self, query: str, count: int, proxy: str) -> list[WebHit]:
         """In a thread, which the package blocks."""
         try:
             from ddgs import DDGS
@@ -186,7 +186,7 @@ class DuckDuckGo:
             raise ToolFailed(
                 f"{self.title} could not be reached: {one_line(str(error), 200)}. Try again later."
             ) from error
-        return [Hit(row.get("title", ""), row.get("href", ""), row.get("body", "")) for row in rows]
+        return [WebHit(row.get("title", ""), row.get("href", ""), row.get("body", "")) for row in rows]
 
 
 class SearchProviders:
@@ -215,7 +215,7 @@ class SearchProviders:
         except (SecretUnreadable, StoreRefused):
             return True
 
-    def chosen(self) -> Provider:
+    def chosen(self) -> SearchProvider:
         """Raises ToolFailed, which says what to set."""
         try:
             found = self._chosen()
@@ -225,7 +225,7 @@ class SearchProviders:
             raise ToolFailed(_HOW)
         return found
 
-    def _chosen(self) -> Provider | None:
+    def _chosen(self) -> SearchProvider | None:
         wanted, url = self._settings.provider, self._settings.url
         if wanted == "off":
             return None

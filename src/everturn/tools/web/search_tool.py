@@ -14,7 +14,7 @@ from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.policy.hosts import is_listed
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed
-from everturn.tools.web.search_providers import Hit, SearchProviders
+from everturn.tools.web.search_providers import SearchProviders, WebHit
 
 _TITLE_CHARS_MAX = 200
 _SNIPPET_CHARS_MAX = 500
@@ -89,15 +89,15 @@ class WebSearch(Action):
         return Judgement(label=label, concerns=(concern,))
 
 
-def _shown(hits: Iterable[Hit]) -> list[Hit]:
+def _shown(hits: Iterable[WebHit]) -> list[WebHit]:
     """The results with a web address, each address once. Each text is one line, so that none looks like a
     further result."""
-    shown: dict[str, Hit] = {}
+    shown: dict[str, WebHit] = {}
     for hit in hits:
         url = hit.url.strip()
         if _ADDRESS.fullmatch(url) and url not in shown:
             title = _plain(hit.title, _TITLE_CHARS_MAX) or "(no title)"
-            shown[url] = Hit(title, url, _plain(hit.snippet, _SNIPPET_CHARS_MAX))
+            shown[url] = WebHit(title, url, _plain(hit.snippet, _SNIPPET_CHARS_MAX))
     return list(shown.values())
 
 
