@@ -267,7 +267,7 @@ class DelegateStop(Action):
         return ToolResult("It had ended." if is_over else "It is being stopped.")
 
 
-def _only_reading(task: Task, own: OwnRights) -> tuple[str, ...]:
+def _only_reading(task: GivenTask, own: OwnRights) -> tuple[str, ...]:
     """The tools of a delegate that only reads. Raises ToolFailed for one that could change something."""
     changing = sorted(set(task.tools or ()) - own.reading)
     if changing:  # guard: e09
