@@ -49,8 +49,8 @@ const same = new Set(
 const notWords = /csvColumns|addressExample|whoOf\.\d\.0|whenOf\.\d\.0/;
 
 describe("German words", () => {
-  it("stand in files of the same names", () => {
-    expect(Object.keys(english).map(nameOf)).toEqual(expect.arrayContaining(Object.keys(german).map(nameOf)));
+  it("exist for every file", () => {
+    expect(Object.keys(german).map(nameOf).sort()).toEqual(Object.keys(english).map(nameOf).sort());
   });
 
   it("say what the English ones say, in other words", () => {

@@ -130,6 +130,7 @@ export const settingsWords: Twin<typeof english> = {
   sandbox: "Sandbox",
   sandboxOn: "Befehle laufen in einer Sandbox",
   sandboxOff: "Befehle laufen ohne Sandbox",
+  sandboxGaps: "Was diese Stufe nicht abdeckt",
   sandboxOffMeans: "Jeder Befehl fragt, bevor er läuft.",
   openAsks: "Wartet auf dich",
   memoryLead: "Was Everturn über dich weiß. Einfacher Text, den du lesen, bearbeiten und löschen kannst.",
