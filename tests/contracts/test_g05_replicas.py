@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -16,6 +16,7 @@ from everturn.store import Store, open_store
 from everturn.store.postgres import database as database_module
 from everturn.store.postgres import flusher as flusher_module
 from everturn.store.postgres.connection import COMMAND_TIMEOUT_S
+from everturn.testing import FakeClock
 from everturn.testing.acting import WORKER, append, new_session, start
 from everturn.testing.postgres_server import PostgresServer
 from tests.waiting import until
@@ -121,3 +122,38 @@ async def test_g05_a_backend_that_is_ended_while_it_waits_for_the_replica_acknow
         with pytest.raises(OutcomeUnknown):
             await new_session(replicated)
     assert await admin.fetchval("SELECT count(*) FROM sessions") == 1
+
+
+async def test_g05_workers_whose_leases_ran_out_together_do_not_take_each_others_turns(
+    server: PostgresServer, admin: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """Commits stood still for longer than a lease, as during a failover: whoever looks first waits for the others."""
+    await admin.execute("DROP SCHEMA public CASCADE")
+    await admin.execute("CREATE SCHEMA public")
+    async with AsyncExitStack() as stack:
+        clocks, stores = [FakeClock(), FakeClock()], []
+        for name, clock in zip(("one", "two"), clocks, strict=True):
+            stores.append(
+                await stack.enter_async_context(
+                    open_store(server.address(), data_dir=tmp_path / name, clock=clock)
+                )
+            )
+            await stores[-1].workers.register(f"wrk_{name}")
+        first, second = stores
+        session = await new_session(first)
+        held = await start(first, session.id, "hello", worker="wrk_one")
+
+        await admin.execute("UPDATE workers SET lease_until = 1")
+        for clock in clocks:
+            await clock.jump(20)
+        assert await second.workers.take_over("wrk_two") == 0  # its own lease ran out, too
+        assert await second.workers.heartbeat("wrk_two")
+        assert await second.workers.take_over("wrk_two") == 0  # the other one may be about to renew its own
+        assert await first.workers.heartbeat("wrk_one")
+        await append(first, held, [ev.TextDelta(1, "still mine")])
+
+        await admin.execute("UPDATE workers SET lease_until = 1 WHERE id = 'wrk_one'")
+        await clocks[1].jump(4)
+        assert await second.workers.heartbeat("wrk_two")
+        await clocks[1].jump(4)
+        assert await second.workers.take_over("wrk_two") == 1  # that one is dead: it had its time

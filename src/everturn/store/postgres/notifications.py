@@ -161,8 +161,10 @@ class ChangeNotifier:
         try:
             while not closed.is_set():
                 wakes = asyncio.create_task(self._has_hint.wait(), name="everturn-listen-hint")
-                await asyncio.wait({ends, wakes}, return_when=asyncio.FIRST_COMPLETED)
-                wakes.cancel()
+                try:
+                    await asyncio.wait({ends, wakes}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    wakes.cancel()  # also when this is cancelled: asyncio logs a task that is left pending
                 if self._has_hint.is_set():
                     await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, self._take_hint())
         finally:

@@ -21,6 +21,8 @@ from everturn.store.scripts.script import Script, Tx, q
 from everturn.store.turns.workers import WorkerLock, Workers, release
 
 FORGOTTEN_MS = 7 * 24 * 3600 * 1000
+STALLED = 0.8  # of a lease: a worker that could not renew its own for so long must not judge the others
+PATIENCE = 0.5  # of a lease: how long the others then get to renew theirs
 
 
 class PostgresWorkers(Workers):
@@ -29,6 +31,9 @@ class PostgresWorkers(Workers):
         self._postgres = db
         self._disk = disk
         self._lease_ms = round(lease_s * 1000)
+        self._lease_s = lease_s
+        self._renewed_at = 0.0  # monotonic, when the newest renewal began
+        self._patient_until = 0.0
         self._spools = data_dir / "spool"
         # The path alone could be the same on two machines; the name of the machine alone, two folders.
         self._identity = _identity(data_dir / "workers", disk)
@@ -42,23 +47,43 @@ class PostgresWorkers(Workers):
             raise StoreAway("The database is away: the worker cannot register.")
         if not spool.is_empty:
             await self._postgres.flusher.deliver(spool)
+        self._renewed_at = self._db.clock.monotonic()
         await self._db.write(_register, worker, self._identity, self._lease_ms)
         self._postgres.flusher.use_spool(spool)
 
     async def heartbeat(self, worker: str) -> bool:
         """Renew the lease; False if it was lost and the worker's turns taken over. Raises StoreAway."""
-        return await self._db.write(_renew, worker, self._lease_ms)
+        began = self._db.clock.monotonic()
+        is_held = await self._db.write(_renew, worker, self._lease_ms)
+        now = self._db.clock.monotonic()
+        if now - self._renewed_at >= self._lease_s * STALLED:
+            self._patient_until = now + self._lease_s * PATIENCE
+        self._renewed_at = began
+        return is_held
 
     async def take_over(self, worker: str) -> int:
         await self._db.read(_end_silent, self._postgres.idle_ms)
         await self._deliver_left_spools()
         released = await super().take_over(worker)
-        for dead in await self._db.read(_find_expired):
+        for dead in await self._find_dead():
             if dead != worker and dead not in self._locks:
                 released += await self._db.write(_expire, dead)
         for gone in await self._db.read(_forgotten):
             await self._db.write(release, gone, "crash", True)
         return released
+
+    async def _find_dead(self) -> list[str]:
+        """Workers whose lease has run out. None while this may be the database's fault.
+
+        If commits wait for longer than a lease, as during a failover, the leases of all workers run out.
+        Whoever looked first afterwards would take the turns of the others, who live, and their calls would be
+        in doubt.
+        """
+        now = self._db.clock.monotonic()
+        is_stalled = now - self._renewed_at >= self._lease_s * STALLED
+        if is_stalled or now < self._patient_until:
+            return []
+        return await self._db.read(_find_expired)
 
     async def unregister(self, worker: str) -> None:
         """Release what the worker holds. If the database is away, the lock is still released; the next
