@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,8 +12,12 @@ import pytest
 
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Overloaded
+from everturn.domain.probe import Moment
+from everturn.domain.sessions import SessionPatch
 from everturn.domain.turns import TurnState
-from everturn.store import Store
+from everturn.store import Store, open_store
+from everturn.store.postgres.database import CONNECTIONS_MAX
+from everturn.testing import HoldingProbe
 from everturn.testing.harness import OWNER, Harness, crashing_harness, open_harness, quiet_settings
 from everturn.testing.models import Answer, Say, Wait
 from tests.conftest import OpenAnother
@@ -138,3 +143,28 @@ async def test_g07_a_draining_worker_takes_nothing_new(fleet: Fleet, store: Stor
         if event.kind in ("turn.started", "turn.resumed")
     }
     assert workers == {second.engine.worker}
+
+
+async def test_g07_a_worker_whose_connections_are_all_busy_still_renews_its_lease(
+    postgres_url: str, tmp_path: Path, probe: HoldingProbe
+) -> None:
+    """Otherwise a busy worker would lose its turns to others, which makes those busier."""
+    async with open_store(postgres_url, data_dir=tmp_path, probe=probe) as store:
+        await store.workers.register("wrk_one")
+        sessions = [await store.sessions.create(OWNER) for _ in range(CONNECTIONS_MAX + 5)]
+        before = probe.passings(Moment.BATCH_WRITTEN)
+        for _ in range(CONNECTIONS_MAX + 1):
+            probe.hold(Moment.BATCH_WRITTEN)
+        async with anyio.create_task_group() as group:
+            for session in sessions:
+                group.start_soon(store.sessions.change, OWNER, session.id, SessionPatch(title="new"))
+            await until(
+                "every connection is busy",
+                lambda: probe.passings(Moment.BATCH_WRITTEN) == before + CONNECTIONS_MAX,
+            )
+            group.start_soon(store.workers.heartbeat, "wrk_one")
+            await until(
+                "the lease is renewed on another connection",
+                lambda: probe.passings(Moment.BATCH_WRITTEN) == before + CONNECTIONS_MAX + 1,
+            )
+            probe.release_all()

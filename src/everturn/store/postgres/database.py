@@ -44,6 +44,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECTIONS_MAX = 10
+URGENT_CONNECTIONS_MAX = 2
 TRIES_MAX = 6
 IDLE_OF_LEASE = 0.6
 STATUS_ASKS_MAX = 40
@@ -85,6 +86,9 @@ class PostgresDatabase:
         self._begin = begin_write(self.idle_ms)
         self._idle: list[asyncpg.Connection] = []
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
+        # Of their own: a renewal that queues behind all other work comes too late on a busy machine. Every
+        # turn of the worker is then taken over by others, which makes those busier.
+        self._urgent_places = asyncio.Semaphore(URGENT_CONNECTIONS_MAX)
         self._under_way: set[asyncio.Task[object]] = set()
         self._notifier = ChangeNotifier(
             self._hub, self._rows, context.settings.direct_url, self.ids.make("prc")
@@ -155,14 +159,16 @@ class PostgresDatabase:
         StoreAway (nothing was written) and OutcomeUnknown.
         """
         self._refuse_closed()
-        write = self._write(lambda tx: script(tx, *args, **kwargs))
+        write = self._write(lambda tx: script(tx, *args, **kwargs), self._places)
         return await self._run_to_end(self._report_outcome(write), "everturn-write")
 
     async def write_urgent(
         self, script: Callable[Concatenate[Tx, P], Script[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The same as ``write``: transactions run beside each other."""
-        return await self.write(script, *args, **kwargs)
+        """The same as ``write``, on connections that other work never takes."""
+        self._refuse_closed()
+        write = self._write(lambda tx: script(tx, *args, **kwargs), self._urgent_places)
+        return await self._run_to_end(self._report_outcome(write), "everturn-urgent")
 
     async def _report_outcome(self, write: Coroutine[None, None, T]) -> T:
         """Await the write, and report whether it was stored."""
@@ -203,13 +209,13 @@ class PostgresDatabase:
         if not task.cancelled():
             task.exception()  # looked at, for a caller that has gone
 
-    async def _write(self, start: Callable[[Tx], Script[T]]) -> T:
+    async def _write(self, start: Callable[[Tx], Script[T]], places: asyncio.Semaphore) -> T:
         for tries_left in reversed(range(TRIES_MAX)):
             deferred = DeferredProbe()
             tx = Tx("postgresql", self.clock.now_ms(), self.ids, deferred, self._machine)
             is_fresh = tries_left < TRIES_MAX - 1
             try:
-                result = await self._transact(start(tx), deferred, is_fresh=is_fresh)
+                result = await self._transact(start(tx), deferred, places, is_fresh=is_fresh)
             except (*_IN_THE_WAY, *LOST) as error:
                 # Lost before the commit: nothing of it is there, so it may be tried on a connection that
                 # was not idle while the server went.
@@ -226,8 +232,10 @@ class PostgresDatabase:
             return result
         raise AssertionError("the last try returns or raises")
 
-    async def _transact(self, script: Script[T], deferred: DeferredProbe, *, is_fresh: bool) -> T:
-        async with self._connection(is_fresh=is_fresh) as connection:
+    async def _transact(
+        self, script: Script[T], deferred: DeferredProbe, places: asyncio.Semaphore, *, is_fresh: bool
+    ) -> T:
+        async with self._connection(places, is_fresh=is_fresh) as connection:
             await connection.execute(self._begin)
             name = await connection.fetchval(f"SELECT everturn_begin({SCHEMA})")
             result = await ScriptRunner(connection, self._queries).run(script, deferred, self.probe)
@@ -269,7 +277,7 @@ class PostgresDatabase:
         """Return when a synchronous replica, if there is one, has all that is committed. A server that goes
         down, or a backend that is ended, stops waiting for it, and a failover could lose the commit."""
         try:
-            async with self._connection(is_fresh=True) as connection:
+            async with self._connection(self._places, is_fresh=True) as connection:
                 await connection.execute(self._begin)
                 await connection.execute("SELECT pg_logical_emit_message(true, 'everturn', '')")
                 await commit(connection, COMMAND_TIMEOUT_S)
@@ -304,7 +312,7 @@ class PostgresDatabase:
         """Reading again is harmless: one lost connection is not yet a database that is away."""
         for is_fresh in (False, True):
             try:
-                async with self._connection(is_fresh=is_fresh) as connection:
+                async with self._connection(self._places, is_fresh=is_fresh) as connection:
                     await connection.execute(READS)
                     result = await act(connection)
                     await connection.execute(READ_ENDS)
@@ -335,10 +343,12 @@ class PostgresDatabase:
     # --- connections ---------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _connection(self, *, is_fresh: bool = False) -> AsyncIterator[asyncpg.Connection]:
+    async def _connection(
+        self, places: asyncio.Semaphore, *, is_fresh: bool = False
+    ) -> AsyncIterator[asyncpg.Connection]:
         """A connection with no transaction open. One that is left inside a transaction is not used again:
         the server rolls back when it goes."""
-        await self._places.acquire()
+        await places.acquire()
         connection: asyncpg.Connection | None = None
         try:
             while not is_fresh and self._idle and connection is None:
@@ -357,7 +367,7 @@ class PostgresDatabase:
                 connection.terminate()
             raise
         finally:
-            self._places.release()
+            places.release()
             if connection is not None and not connection.is_closed():
                 self._idle.append(connection)
 

@@ -54,7 +54,7 @@ class PostgresWorkers(Workers):
     async def heartbeat(self, worker: str) -> bool:
         """Renew the lease; False if it was lost and the worker's turns taken over. Raises StoreAway."""
         began = self._db.clock.monotonic()
-        is_held = await self._db.write(_renew, worker, self._lease_ms)
+        is_held = await self._db.write_urgent(_renew, worker, self._lease_ms)
         now = self._db.clock.monotonic()
         if now - self._renewed_at >= self._lease_s * STALLED:
             self._patient_until = now + self._lease_s * PATIENCE
