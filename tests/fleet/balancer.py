@@ -29,6 +29,7 @@ defaults
   timeout connect 2s
   timeout client 60s
   timeout server 60s
+  timeout check 3s
   option redispatch 1
   retries 3
   retry-on conn-failure
@@ -39,7 +40,7 @@ backend workers
   balance leastconn
   option httpchk
   http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host localhost
-  default-server check inter 500ms fastinter 200ms fall 2 rise 1 on-marked-down shutdown-sessions
+  default-server check inter 1s fastinter 500ms fall 2 rise 1 on-marked-down shutdown-sessions
 {servers}
 """
 

@@ -36,6 +36,7 @@ defaults
   timeout connect 3s
   timeout client 30m
   timeout server 30m
+  timeout check 3s
 listen primary
   bind 127.0.0.1:{port}
   option httpchk OPTIONS /primary
