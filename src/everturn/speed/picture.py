@@ -56,7 +56,7 @@ def _place(used: float) -> float:
 
 # --- curves --------------------------------------------------------------------------------------------
 
-PLOT_WIDTH, PLOT_HEIGHT, LEFT, BOTTOM = 420, 150, 70, 30
+PLOT_WIDTH, PLOT_HEIGHT, LEFT, BOTTOM, TITLE = 420, 150, 70, 30, 36
 
 
 def curves(figures: Sequence[Figure]) -> dict[str, list[Figure]]:
@@ -73,13 +73,13 @@ def drawn_curve(name: str, points: Sequence[Figure]) -> str:
     first, last = math.log(points[0].at), math.log(points[-1].at)
     limits = [float(one.target[2:]) for one in points if one.target]
     highest = max(one.value for one in points) * 1.15 or 1.0
-    width, height = PLOT_WIDTH - LEFT - 20, PLOT_HEIGHT - BOTTOM - 24
+    width, height = PLOT_WIDTH - LEFT - 40, PLOT_HEIGHT - BOTTOM - TITLE
 
     def x(at: float) -> float:
         return LEFT + width * (math.log(at) - first) / (last - first or 1.0)
 
     def y(value: float) -> float:
-        return 24 + height * (1 - value / highest)
+        return TITLE + height * (1 - value / highest)
 
     path = " ".join(f"{x(one.at):.1f},{y(one.value):.1f}" for one in points)
     parts = [

@@ -17,7 +17,7 @@ from everturn.speed.suites import SUITES
 _STYLE = (
     f"body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:1000px;margin:2rem auto;padding:0 1rem}}"
     f"td,th{{text-align:left;padding:.2rem .75rem .2rem 0;border-bottom:1px solid {FAINT}}}"
-    "td.n,th.n{text-align:right;white-space:nowrap}svg{max-width:100%}.missed{font-weight:600}"
+    "td.n,th.n{text-align:right;white-space:nowrap}svg{max-width:100%}.missed{font-weight:600}.curves{display:flex;flex-wrap:wrap}"
 )
 
 
@@ -52,8 +52,10 @@ def facts(result: Result) -> list[str]:
 
 
 def as_html(result: Result) -> str:
-    charts = "".join(f"<p>{drawn_curve(name, points)}" for name, points in curves(_all(result)).items())
-    growth = f"<h2>Growth</h2>{charts}" if charts else ""
+    charts = "".join(
+        f"<div>{drawn_curve(name, points)}</div>" for name, points in curves(_all(result)).items()
+    )
+    growth = f'<h2>Growth</h2><div class="curves">{charts}</div>' if charts else ""
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Speed</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
