@@ -28,6 +28,8 @@ export const modelWords = {
   outputLimit: "Output limit",
   tokens: (count: string) => `${count} tokens`,
   profile: "Profile",
+  profileGone: (name: string) => `${name} (removed)`,
+  onlyNext: "For the next message only",
   keyChoose: "choose",
   keyUse: "use here",
   keyRetry: "retry",

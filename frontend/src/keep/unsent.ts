@@ -30,6 +30,8 @@ export interface Unsent {
   model: string | null;
   profile: string | null;
   parameters?: Parameters | null;
+  /** The parameters are not the session's. */
+  isOnce?: boolean;
   whenBusy: "queue" | "steer" | "interrupt";
   /** The queued turn whose words these are: it leaves the queue when the server has them. */
   removes?: string;
@@ -232,8 +234,9 @@ export class Sender {
     const body = { leaving: entry.leaving ?? undefined, project: entry.project ?? undefined };
     const session = await this.api.post<Session>("api/sessions", { body, key: `${place}-session` });
     // What was chosen for the first message is the session's.
-    if (entry.model || entry.parameters)
-      await this.api.patch(`api/sessions/${session.id}`, { body: { model: entry.model ?? undefined, parameters: entry.parameters ?? undefined } });
+    const parameters = (!entry.isOnce && entry.parameters) || undefined;
+    if (entry.model || entry.profile || parameters)
+      await this.api.patch(`api/sessions/${session.id}`, { body: { model: entry.model ?? undefined, profile: entry.profile ?? undefined, parameters } });
     // The next message to the session comes after these, however long their files take.
     this.lines.set(session.id, this.lines.get(place)!);
     const joining = this.entries.filter((known) => !known.session && (known.place ?? known.key) === place);
