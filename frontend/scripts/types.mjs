@@ -18,7 +18,7 @@ export async function generate(document) {
 /** What the page speaks of; the rest of the server's description may change without the page noticing. */
 const spoken = [
   "Accepted", "AccountsOut", "AuditPage", "AddedDevice", "BackupStatus", "Expanded", "PromptList", "ShownSkill", "SkillLines", "SlashList", "Answered", "AsksOut", "BudgetList", "CommittedNow", "DelegatesOut", "FileHistory", "FilesDiff", "Hits", "ImportedHistory", "JobsNews", "JobsOut", "KeyTrial", "Labels", "ListSnapshot", "Me", "Messages", "ModelsOut", "Parameters", "Needs", "NeedsNews", "NewToken", "Occurrences", "OutputOut",
-  "PairingCode", "PlatformForm", "ProfilesOut", "Push", "Queue", "ReadSentence", "Remembered", "Rules", "SavedFile", "ScheduleList", "ServerHealth", "Servers", "SessionEvent", "SessionNews", "ShownFolders",
+  "PairingCode", "PlatformForm", "ProfileDetail", "ProfilesOut", "ReadProfile", "TrialBegun", "Push", "Queue", "ReadSentence", "Remembered", "Rules", "SavedFile", "ScheduleList", "ServerHealth", "Servers", "SessionEvent", "SessionNews", "ShownFolders",
   "Settings", "StoreNews", "TakenBack", "Tokens", "ToolsOut", "Uploaded", "UsageReport", "WorkspaceFiles",
   "KnowledgeList",
 ];

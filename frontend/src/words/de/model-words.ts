@@ -31,6 +31,8 @@ export const modelWords: Twin<typeof english> = {
   outputLimit: "Grenze der Ausgabe",
   tokens: (count) => `${count} Tokens`,
   profile: "Profil",
+  profileGone: (name) => `${name} (entfernt)`,
+  onlyNext: "Nur für die nächste Nachricht",
   keyChoose: "wählen",
   keyUse: "hier benutzen",
   keyRetry: "neu versuchen",
