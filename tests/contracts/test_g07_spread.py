@@ -127,6 +127,9 @@ async def test_g07_a_draining_worker_takes_nothing_new(fleet: Fleet, store: Stor
     first, second = await fleet.join(store), await fleet.join()
     running = await fleet.send(first, 1)
     await fleet.runs((first, 1), (second, 0))
+    await until(
+        "its model is asked", lambda: first.model.requests
+    )  # between two steps it would be handed over
     session = await first.new_session()
     async with anyio.create_task_group() as group:
         group.start_soon(first.engine.stop, 3_600.0)
