@@ -2,8 +2,17 @@
 "use strict";
 
 const root = new URL("./", document.currentScript.src).href;
+const isGerman = /^de\b/i.test(navigator.language);
+if (isGerman) {
+  document.documentElement.lang = "de";
+  document.querySelector("h1").textContent = "Der Server ist nicht da";
+  document.getElementById("why").textContent = "Diese Seite kommt von selbst zurück, sobald der Server antwortet.";
+  document.getElementById("again").textContent = "Neu versuchen";
+}
+const german = (count) => (count === 1 ? "1 ungesendete Nachricht liegt in diesem Browser." : `${count} ungesendete Nachrichten liegen in diesem Browser.`);
 const say = (count) => {
-  if (count) document.getElementById("unsent").textContent = count === 1 ? "1 unsent message is kept in this browser." : `${count} unsent messages are kept in this browser.`;
+  if (count && isGerman) document.getElementById("unsent").textContent = german(count);
+  else if (count) document.getElementById("unsent").textContent = count === 1 ? "1 unsent message is kept in this browser." : `${count} unsent messages are kept in this browser.`;
 };
 
 async function look() {

@@ -6,6 +6,7 @@
 const shell = "everturn-shell-1";
 const kept = ["offline.html", "offline.js", "icon-192.png"];
 const root = self.registration.scope;
+const isGerman = /^de\b/i.test(navigator.language);
 const seen = { silent: true, actions: [], requireInteraction: false };
 
 self.addEventListener("install", (event) => {
@@ -46,7 +47,7 @@ async function show(note) {
   const isVisible = windows.some((window) => window.visibilityState === "visible");
   if (note.is_gone) return withdraw(note, isVisible);
   if (note.session && windows.some((window) => window.visibilityState === "visible" && window.url.includes(`#/s/${note.session}`))) return;
-  const actions = note.ask ? [{ action: "deny", title: "Deny" }, { action: "open", title: "Open" }] : [];
+  const actions = note.ask ? [{ action: "deny", title: isGerman ? "Ablehnen" : "Deny" }, { action: "open", title: isGerman ? "Öffnen" : "Open" }] : [];
   await self.registration.showNotification(note.title, { ...looks(note), actions, requireInteraction: Boolean(note.ask) });
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everturn.delivery.context import AccountContext
+from everturn.delivery.german import answer_in_german, speaks_german
 from everturn.delivery.questions import answers_of, code_of
 from everturn.domain.asks import Ask, AskTopic, Decision, by_chat
 from everturn.domain.audit import describe_answer, describe_decision
@@ -26,6 +27,13 @@ class Answers:
 
     async def press(self, received: Received, update: Update) -> str:
         """Take the press of a button as an answer; return what to tell the chat, if anything."""
+        said = await self._press(received, update)
+        is_german = bool(said) and await speaks_german(
+            self._context.services.store.records, received.chat.owner
+        )
+        return answer_in_german(said) if is_german else said
+
+    async def _press(self, received: Received, update: Update) -> str:
         if update.role is not SenderRole.OWNER:  # guard: f04
             return OWNER_ONLY
         word, _, rest = update.press.partition(":")

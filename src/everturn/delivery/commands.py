@@ -13,6 +13,7 @@ import msgspec
 
 from everturn.delivery.answers import OWNER_ONLY, Answers, read_number
 from everturn.delivery.context import AccountContext
+from everturn.delivery.german import answer_in_german, speaks_german
 from everturn.delivery.work_commands import run_budget, run_jobs
 from everturn.domain.asks import Decision
 from everturn.domain.delivery import PRIVATE_KINDS, Chat, Received, SenderRole, session_key
@@ -96,7 +97,13 @@ class Commands:
         return ChatCommand(name, rest.strip()) if head.startswith("/") and name in self._acts else None
 
     async def run(self, received: Received, command: ChatCommand, role: SenderRole) -> Done:
-        """Raises Retry if it has to be run again later."""
+        """The answer in the owner's language. Raises Retry if it has to be run again later."""
+        done = await self._run(received, command, role)
+        if await speaks_german(self._store.records, received.chat.owner):
+            return Done(answer_in_german(done.text), done.turn_id)
+        return done
+
+    async def _run(self, received: Received, command: ChatCommand, role: SenderRole) -> Done:
         if role is not SenderRole.OWNER and command.name not in _ALLOWED.get(role, frozenset({"help"})):
             is_answer = command.name in ("approve", "deny")
             return Done(OWNER_ONLY if is_answer else _OWNER_ONLY)

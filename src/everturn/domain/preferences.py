@@ -12,3 +12,9 @@ async def preferred_model(records: Records, owner: str) -> str | None:
     """The model that the user chose as the default; None if the user chose none."""
     value = await records.get(owner, KIND, NAME)
     return value.get("model") if value else None
+
+
+async def preferred_language(records: Records, owner: str) -> str | None:
+    """The language that the user chose for chats and notifications; None if the user chose none."""
+    value = await records.get(owner, KIND, NAME)
+    return value.get("language") if value else None

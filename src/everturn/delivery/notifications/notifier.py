@@ -12,6 +12,7 @@ import anyio
 import msgspec
 
 from everturn.delivery.bell import Bell
+from everturn.delivery.german import speaks_german, title_in_german
 from everturn.delivery.notifications.messages import compose, compose_gone, part_of, quiet_until
 from everturn.domain.clock import Clock
 from everturn.domain.errors import EverturnError, Retry
@@ -21,6 +22,7 @@ from everturn.domain.notifications import (
     DeviceKind,
     Notice,
     NoticeKind,
+    NoticeMessage,
     NoticeSettings,
     NoticeState,
 )
@@ -82,7 +84,8 @@ class Notifier:
         if until is not None:
             await self._notices.postpone(notice, until)
             return False
-        part = part_of(notice, compose(notice, settings), self._page_url)
+        message = await self._speak(compose(notice, settings), notice.device.owner)
+        part = part_of(notice, message, self._page_url)
         if _is_asked_in_chat(notice):
             key = f"ask:{notice.cause}"
             is_asked = bool(await self._store.delivery.outbox.find(notice.chat.owner, notice.chat.id, key))
@@ -95,6 +98,14 @@ class Notifier:
             state = await self._notices.record(notice, part)
         return state is NoticeState.SHOWN
 
+    async def _speak(self, message: NoticeMessage, owner: str) -> NoticeMessage:
+        """The message in the owner's language: its title, and its text where that is ours as well."""
+        if not await speaks_german(self._store.records, owner):
+            return message
+        title, text = title_in_german(message.title), message.text
+        is_ours = message.kind is NoticeKind.TEST or message.is_gone
+        return msgspec.structs.replace(message, title=title, text=title_in_german(text) if is_ours else text)
+
     def _later(self, notice: Notice, settings: NoticeSettings) -> int | None:
         """When it may be sent; None for now. What holds up work is sent in quiet hours too."""
         if notice.kind in ABOUT_ASKS or notice.kind is NoticeKind.TEST or not notice.is_standing:
@@ -105,7 +116,8 @@ class Notifier:
         part = None
         if notice.device.kind in (DeviceKind.BROWSER, DeviceKind.WEBHOOK):
             settings = await read_settings(self._store, notice.device.owner)
-            part = part_of(notice, compose_gone(notice, settings), self._page_url)
+            message = await self._speak(compose_gone(notice, settings), notice.device.owner)
+            part = part_of(notice, message, self._page_url)
         return await self._notices.withdraw(notice, part) is not None
 
     async def _prune(self) -> None:
