@@ -19,7 +19,7 @@ import pytest
 
 from everturn.move.postgres_side import PostgresSide
 from everturn.move.sqlite_side import SqliteSide
-from everturn.move.tables import Change, Table, tables_of, to_postgres
+from everturn.move.tables import Change, MovedTable, tables_of, to_postgres
 from everturn.store.postgres.connection import Connector, prepare
 from everturn.testing.forks import fork_command
 from everturn.testing.ports import free_port
@@ -74,7 +74,7 @@ async def _carry(home: Path, address: str) -> None:
     await connection.close()
 
 
-def _change(table: Table) -> Change:
+def _change(table: MovedTable) -> Change:
     """Earlier schemas do not have all the columns that a move changes."""
     if table.name == "packs":
         return lambda row: row
