@@ -67,6 +67,7 @@ async def look(page: Page, name: str, problems: list[str]) -> None:
     problems.extend(
         f"{name}: {text[:200]}" for text in shown if LEFTOVER.search(text) and not ENGLISH.search(text)
     )
+    problems.extend(f"{name}: toast: {text}" for text in await page.locator(".toast").all_inner_texts())
     if PICTURES:
         await page.screenshot(path=f"{PICTURES}/{name}-{width}.png")
 

@@ -11,6 +11,7 @@ from everturn.delivery.answers import Answers
 from everturn.delivery.commands import ChatCommand, Commands
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import ChatKind, ChatPlace, InboxState, SenderRole, Update, UpdateKind
+from everturn.domain.preferences import KIND, NAME
 from everturn.domain.store_values import Submission
 from everturn.store import Store
 from everturn.testing import Say
@@ -60,6 +61,19 @@ async def test_f_commands_start_list_and_switch_sessions(store: Store) -> None:
             assert "Say which one" in await talk(wrong)
     sessions = (await store.sessions.list(OWNER)).items
     assert sorted(session.messages for session in sessions) == [2, 4]
+
+
+async def test_f_commands_are_answered_in_the_language_of_the_owner(store: Store) -> None:
+    platform = FakePlatform()
+    talk = Talk(platform)
+    await store.records.put(OWNER, KIND, NAME, {"language": "de"})
+    async with answering(store, platform, Say("eins")):
+        assert (
+            await talk("/sessions")
+            == "Dieser Chat hat noch keine Sitzung. Schreib eine Nachricht, um eine zu beginnen."
+        )
+        assert await talk("hallo") == "eins"
+        assert await talk("/new") == "Die nächste Nachricht beginnt eine neue Sitzung."
 
 
 async def test_f_commands_move_through_the_conversation(store: Store) -> None:

@@ -41,10 +41,10 @@ export class Profiles {
       this.api.get<{ skills: ShownSkill[] }>("api/skills"),
       this.api.get<KnowledgeList>("api/knowledge"),
     ]);
-    this.tools = tools.tools.map((tool) => tool.name).filter((name) => !name.includes("__"));
-    this.servers = servers.servers.map((server) => server.name);
-    this.skills = skills.skills.map((skill) => skill.name);
-    this.knowledge = knowledge.knowledge;
+    this.tools = (tools.tools ?? []).map((tool) => tool.name).filter((name) => !name.includes("__"));
+    this.servers = (servers.servers ?? []).map((server) => server.name);
+    this.skills = (skills.skills ?? []).map((skill) => skill.name);
+    this.knowledge = knowledge.knowledge ?? [];
   }
 
   async add(name: string, draft: ProfileDraft, takesSessions: boolean): Promise<void> {
