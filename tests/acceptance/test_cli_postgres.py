@@ -50,6 +50,18 @@ async def test_a_backup_of_postgresql_is_restored_into_an_empty_one_only(
             assert await store.upkeep.check() == []
 
 
+async def test_a_store_is_moved_and_each_step_is_shown(postgres_url: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with open_store("", data_dir=home) as store:
+        session = await store.sessions.create(OWNER, NewSession(title="Kept"))
+    moved = await command(tmp_path / "none", "move", str(home), postgres_url)
+    assert moved.returncode == 0, moved.stderr
+    assert moved.stdout.startswith("Moved and verified.\n")
+    assert moved.stderr.count("\n") > 1
+    async with open_store(postgres_url, data_dir=tmp_path / "new") as store:
+        assert (await store.sessions.get(OWNER, session.id)).title == "Kept"
+
+
 @pytest.mark.timeout(400)  # each command is a process, and a busy machine takes seconds to start one
 async def test_secrets_are_encrypted_shown_by_name_and_rotated(postgres_url: str, tmp_path: Path) -> None:
     async def secrets(*words: str, key: str, home: str = "home") -> tuple[int, str]:

@@ -24,6 +24,7 @@ def test_a_short_campaign_finds_nothing_and_writes_its_report(tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stdout + done.stderr
     text = (tmp_path / "lab.md").read_text()
+    assert "life 0 (kill): 1 kill; 0 failed" in done.stderr  # how far it is, also where there is no terminal
     assert "14 faults. Nothing that was acknowledged was lost" in text
     assert "| power | 10 | 0 |" in text
     assert "| kill | 2 | 0 |" in text

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import math
 import os
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -62,6 +64,28 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False)
+
+
+@contextmanager
+def progress(first: str, *, every_s: float = 0.0) -> Iterator[Callable[[str], None]]:
+    """Show on standard error how far something is: one line that changes, or lines where that is no terminal.
+
+    ``every_s``: without a terminal, lines that come sooner after the last one are left out.
+    """
+    out = console(stderr=True)
+    if out.is_terminal:
+        with out.status(first) as status:
+            yield lambda line: status.update(printable(line))
+        return
+    shown_at = -math.inf
+
+    def show(line: str) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= every_s:
+            shown_at = time.monotonic()
+            click.echo(printable(line), err=True)
+
+    yield show
 
 
 def run(task: Coroutine[object, object, T]) -> T:

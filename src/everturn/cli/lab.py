@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everturn.cli.common import console, run
+from everturn.cli.common import console, progress, run
 from everturn.domain.errors import Invalid
 from everturn.domain.extras import install_command
 
 if TYPE_CHECKING:
     from everturn.lab import Campaign, Plan
 
+_PROGRESS_S = 30.0  # where the output is no terminal
 KINDS = ("kill", "power", "disk", "database", "service")
 
 
@@ -97,8 +98,8 @@ def _run(plan: Plan, report: Path | None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="everturn-lab-"))
     out.print(f"Seed {plan.seed}. Data in {folder}, where log.txt is what the store and the engine say.")
     logging.basicConfig(filename=folder / "log.txt", level=logging.WARNING)
-    with out.status("Starting") as status:
-        campaign = Campaign(plan, folder, status.update)
+    with progress("Starting", every_s=_PROGRESS_S) as report_progress:
+        campaign = Campaign(plan, folder, report_progress)
         with suppress(KeyboardInterrupt):  # then it reports what was tried until now
             run(campaign.run())
     out.print(verdict(campaign), style="red" if campaign.failed else "green")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from everturn.cli.common import console, printable, run
+from everturn.cli.common import console, printable, progress, run
 from everturn.move import move_store
 
 
@@ -23,18 +21,10 @@ def move(source: str, target: str) -> None:
     The target must be empty. If the command is interrupted, run it again.
     """
     out = console()
-    is_terminal = sys.stderr.isatty()
-    with console(stderr=True).status("Moving") as status:
-
-        def report(line: str) -> None:
-            if is_terminal:
-                status.update(printable(line))
-            else:
-                click.echo(printable(line), err=True)
-
+    with progress("Moving") as report:
         moved = run(move_store(source, target, report))
     carried = moved.carried
-    out.print("It was moved before; verified again." if moved.was_there else "MoveResult and verified.")
+    out.print("It was moved before; verified again." if moved.was_there else "Moved and verified.")
     out.print(
         f"{carried.rows:,} rows, {carried.blobs:,} files and versions ({carried.bytes / 1e6:.1f} MB), "
         f"{carried.pages:,} pages of notes.",
