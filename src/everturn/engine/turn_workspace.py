@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import anyio.from_thread
-
 from everturn.domain import events as ev
 from everturn.domain.asks import DoubtAnswer
 from everturn.domain.checkpoints import (
@@ -40,7 +38,7 @@ from everturn.domain.working_copies import WorkingCopy
 from everturn.engine.file_notes import changed_note, moved_note, notes_in, went_back_note, without_moves
 from everturn.engine.services import TurnServices
 from everturn.engine.turn_log import TurnLog
-from everturn.workspace import Arrival, Arrived, Recorder, hold_folder
+from everturn.workspace import Arrival, Arrived, Recorder, hold_folder, run_on_loop
 
 _log = logging.getLogger("everturn.engine")
 GOING_BACK: Final = (DoubtAnswer.GO_BACK_AND_RUN, DoubtAnswer.NOT_RUN)
@@ -133,7 +131,7 @@ class TurnWorkspace:
     def _report(self, done: int, total: int) -> None:
         """Called from a thread."""
         if total >= REPORTED_FILES_MIN:
-            anyio.from_thread.run(self._log.offer, ev.Progress("Restoring files", done, total))
+            run_on_loop(self._log.offer, ev.Progress("Restoring files", done, total))
 
     async def find_changes(self, workspace: Path) -> None:
         """Record what was changed since the last checkpoint, by a user or by a call that never reported

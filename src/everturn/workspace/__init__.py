@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from everturn.workspace.folder_lock import hold_folder
     from everturn.workspace.ignore import IgnoreRules
     from everturn.workspace.index import Folder, load_index, save_index
+    from everturn.workspace.loop_calls import run_on_loop
     from everturn.workspace.overlay import to_path
     from everturn.workspace.recorder import Brought, Recorder, Seen
     from everturn.workspace.restore import Restore, Restored
@@ -75,6 +76,7 @@ __all__ = [
     "left_out",
     "load_index",
     "open_archive",
+    "run_on_loop",
     "save_file",
     "save_index",
     "to_path",

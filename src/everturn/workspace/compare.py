@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncIterator
 from typing import Final
 
-import anyio.from_thread
 import anyio.to_thread
 import msgspec
 
@@ -15,6 +14,7 @@ from everturn.domain.errors import BlobDamaged, BlobMissing, NotFound
 from everturn.domain.trees import Entry, Kind, Tree
 from everturn.workspace.diff import Change, diff
 from everturn.workspace.lines import count_lines, diff_lines
+from everturn.workspace.loop_calls import run_on_loop
 from everturn.workspace.mine import find_original
 from everturn.workspace.recorder import file_change, is_of_file
 from everturn.workspace.versions import Versions
@@ -82,7 +82,7 @@ class Compare:
         """Files and links that differ between two trees, sorted by path."""
 
         def load(sha256: str) -> Tree:
-            return anyio.from_thread.run(self._versions.tree, sha256)
+            return run_on_loop(self._versions.tree, sha256)
 
         found = await anyio.to_thread.run_sync(diff, load, before, after, limiter=self._threads)
         return [change for change in found if is_of_file(change)]

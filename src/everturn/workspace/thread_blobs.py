@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Final
 
-import anyio.from_thread
-
 from everturn.domain.blobs import Blobs
 from everturn.domain.trees import EMPTY_TREE, Tree, decode_tree
+from everturn.workspace.loop_calls import clean_up_on_loop, run_on_loop
 from everturn.workspace.scan import Source
 
 _AT_ONCE: Final = 1 << 20  # bytes that are handed to the thread together
@@ -21,7 +20,7 @@ class ThreadBlobs:
         self._blobs = blobs
 
     def put(self, sources: Sequence[Source]) -> list[tuple[str, int]]:
-        blobs = anyio.from_thread.run(self._blobs.put_many, sources)
+        blobs = run_on_loop(self._blobs.put_many, sources)
         return [(blob.sha256, blob.size) for blob in blobs]
 
     def load(self, sha256: str) -> Tree:
@@ -33,16 +32,16 @@ class ThreadBlobs:
 
     def fetch_small(self, hashes: Sequence[str]) -> dict[str, bytes]:
         """See ``Blobs.read_small``."""
-        return anyio.from_thread.run(self._blobs.read_small, hashes)
+        return run_on_loop(self._blobs.read_small, hashes)
 
     def fetch(self, sha256: str) -> Iterator[bytes]:
         """The bytes of a blob, in pieces."""
         stream = self._blobs.read(sha256)
         try:
-            while pieces := anyio.from_thread.run(_next_pieces, stream):
+            while pieces := run_on_loop(_next_pieces, stream):
                 yield from pieces
         finally:
-            anyio.from_thread.run(stream.aclose)
+            clean_up_on_loop(stream.aclose)
 
 
 async def _next_pieces(stream: AsyncGenerator[bytes, None]) -> list[bytes]:
