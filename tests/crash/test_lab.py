@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import pytest
+from anyio.streams.text import TextReceiveStream
 
 from everturn.domain.probe import Moment
 from everturn.lab import Campaign, Plan, Trial, write_report
 from everturn.lab.campaign import Failed
 from everturn.lab.report import as_html, as_markdown
-from everturn.testing.forks import run_command
+from everturn.testing.forks import open_command, run_command
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +35,19 @@ def test_a_short_campaign_finds_nothing_and_writes_its_report(tmp_path: Path) ->
     assert "| disk | 2 | 0 |" in text
     assert f" of {len(Moment)} named moments" in text
     assert "<svg" in (tmp_path / "lab.html").read_text()
+
+
+async def test_a_campaign_that_is_ended_reports_what_it_tried(tmp_path: Path) -> None:
+    words = ["lab", "--only", "power", "--minutes", "60", "--report", str(tmp_path)]
+    async with open_command(*words, environ=os.environ, reads_errors=True) as process:
+        errors = TextReceiveStream(process.stderr)
+        text = ""
+        with anyio.fail_after(120):
+            while "1 power; 0 failed" not in text:
+                text += await errors.receive()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    assert "Nothing that was acknowledged was lost" in (tmp_path / "lab.md").read_text()
 
 
 async def test_postgresql_faults_lose_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import signal
 import sys
 import tempfile
 from contextlib import suppress
@@ -90,10 +91,17 @@ def _require_packages(kinds: tuple[str, ...]) -> None:
         )
 
 
+def _end_with_a_report() -> None:
+    """Treat the end of a long campaign like Ctrl+C, also in the background, where shells ignore Ctrl+C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
 def _run(plan: Plan, report: Path | None) -> int:
     from everturn.lab import Campaign, write_report
     from everturn.lab.report import verdict
 
+    _end_with_a_report()
     out = console()
     folder = Path(tempfile.mkdtemp(prefix="everturn-lab-"))
     out.print(f"Seed {plan.seed}. Data in {folder}, where log.txt is what the store and the engine say.")
