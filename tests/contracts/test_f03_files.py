@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everturn.delivery.made_files import find_linked_files
+from everturn.delivery.made_files import find_answered_files
 from everturn.domain.checkpoints import ChangeKind, FileChange
 from everturn.domain.clock import SystemClock
 from everturn.store import Store
@@ -86,8 +86,29 @@ def test_f03_only_what_the_turn_made_is_named() -> None:
 ![plot](./plot.png "A plot") and again [plot](/home/me/work/plot.png), [text](<out/a b.txt>), [same](out/a%20b.txt),
 [gone](gone.txt), [secret](/etc/passwd), [up](../plot.png), [web](https://example.com/plot.png), [f](f(1).txt), plot.png
 """
-    assert [change.path for change in find_linked_files(answer, changes)] == [
+    assert [change.path for change in find_answered_files(answer, changes)] == [
         "plot.png",
         "out/a b.txt",
         "f(1).txt",
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "sent"),
+    [
+        ("I made plot.png for you.", ["plot.png"]),
+        ("It is in `out/report.pdf`, with the figures in **plot.png**.", ["out/report.pdf", "plot.png"]),
+        ("It is report.pdf.", ["out/report.pdf"]),
+        ("See ./plot.png; plot.png.bak, myplot.png and other/plot.png are others.", ["plot.png"]),
+        ("I changed main.py and wrote a/x.txt. Not x.txt alone.", ["a/x.txt"]),
+        ("Run it:\n\n```sh\nopen plot.png\n```\n", []),
+        ("Makefile and a new folder `out`.", []),
+        ("המסמך plot.png מוכן", ["plot.png"]),
+    ],
+)
+def test_f03_a_new_file_is_sent_if_the_answer_names_it(answer: str, sent: list[str]) -> None:
+    changes = [
+        FileChange(path, ChangeKind.ADDED) for path in ("plot.png", "out/report.pdf", "a/x.txt", "b/x.txt")
+    ]
+    changes += [FileChange("main.py", ChangeKind.CHANGED), FileChange("Makefile", ChangeKind.CHANGED)]
+    assert [change.path for change in find_answered_files(answer, tuple(changes))] == sent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 import anyio
 import pytest
 
-from everturn.delivery.questions import call_text
+from everturn.delivery.ask_words import call_text, format_answer
 from everturn.domain.asks import Ask, AskTopic
 from everturn.domain.audit import AuditLog
 from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import NewPart
 from everturn.domain.errors import PlatformRefused
 from everturn.domain.platform import Features
+from everturn.domain.preferences import KIND, NAME
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, Verdict
 from everturn.store import Store
 from everturn.testing import Say
@@ -82,7 +84,7 @@ async def test_f04_a_call_is_shown_whole_and_allowed_by_a_button(store: Store) -
     platform = Chat(features=RICH)
     async with asking(store, platform, CALL, Say("it is paid")) as (_, pay):
         shown = await arrival(platform, "bob")
-        assert "to: bob\namount: 5" in shown
+        assert shown.startswith("**Approve pay**\n\n```\npay\nto: bob\namount: 5\n```")
         assert platform.labels() == ["Allow once", "Deny"]
         platform.press_label("p1", "Allow once")
         await arrival(platform, "it is paid")
@@ -277,3 +279,39 @@ def test_f04_a_line_of_an_argument_cannot_pass_for_another_argument() -> None:
     arguments = '{"path\\nmode": "a\\npath: b", "mode": 7}'
     shown = call_text(Ask("ask_x", "ses_x", "trn_x", AskTopic.APPROVAL, 0, name="write", arguments=arguments))
     assert shown.splitlines() == ["write", "path mode:", "    a", "    path: b", "mode: 7"]
+
+
+def answered(topic: AskTopic, answer: str, **more: str) -> str:
+    return format_answer(Ask("ask_x", "ses_x", "trn_x", topic, 0, answer=answer, by="chat:slack", **more))
+
+
+def test_f04_an_answered_question_can_still_be_read() -> None:
+    allowed = answered(
+        AskTopic.APPROVAL, "once", name="terminal", label="rm -rf\n`x`\u202e", text="It deletes."
+    )
+    assert re.fullmatch(r"\*Allowed in Slack at \d\d:\d\d\*: `rm -rf 'x'\\u202e`", allowed)
+    said = answered(AskTopic.QUESTION, "blue", name="ask_user", text="Red or blue?")
+    assert re.fullmatch(r"Red or blue\?\n\n\*Answered in Slack at \d\d:\d\d:\* blue", said)
+
+
+async def test_f04_a_question_without_buttons_says_what_is_wanted_and_links_to_the_page(store: Store) -> None:
+    platform = Chat(features=PLAIN)
+    async with asking(store, platform, CALL, Say("then not"), page_url="https://agent.example.org/") as _:
+        shown = await arrival(platform, "/approve")
+        (session,) = (await store.sessions.list(OWNER)).items
+        assert shown.startswith("**Approve pay**")
+        assert shown.endswith(f"[Open](https://agent.example.org/#/s/{session.id})")
+
+
+async def test_f04_a_question_is_german_to_an_owner_who_chose_it(store: Store) -> None:
+    platform = Chat(features=RICH)
+    await store.records.put(OWNER, KIND, NAME, {"language": "de"})
+    async with asking(store, platform, CALL, CallTool("choose"), Say("gut")) as _:
+        assert (await arrival(platform, "bob")).startswith("**pay erlauben?**")
+        assert platform.labels() == ["Einmal erlauben", "Ablehnen"]
+        platform.press_label("p1", "Ablehnen")
+        await arrival(platform, "Abgelehnt in Fake um")
+        await arrival(platform, "Red or blue?")
+        assert platform.labels() == ["red", "blue"]  # the agent's words
+        platform.press_label("p2", "red")
+        await arrival(platform, "Beantwortet in Fake um")

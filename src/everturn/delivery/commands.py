@@ -6,6 +6,7 @@ id as their idempotency key.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
@@ -36,6 +37,11 @@ _RUNS = "A turn is running. Stop it with /stop, or wait until it ends."
 _WAITS = "A turn waits for an answer. Answer it, or stop it with /stop."
 _IN_BROWSER = "Nothing was changed. Do it in the browser, which asks about each file."
 
+# "/start" is what Telegram sends when a person opens a chat with a bot, and what is stored in place of a
+# pairing code, see ``account.PAIRED``.
+_HELPS = frozenset({"help", "start"})
+PAIRED = "paired"
+_COMMAND = re.compile(r"`/(\w+)")
 # Members talk in the owner's session and may not rearrange it; guests have sessions of their own.
 _MEMBER = frozenset({"help", "start", "status", "queue", "stop"})
 _GUEST = _MEMBER | {"new", "sessions", "switch", "undo", "redo", "retry"}
@@ -86,15 +92,14 @@ class Commands:
             "budget": self._budget,
             "skills": self._skills,
             "status": self._status,
-            "help": self._help,
-            "start": self._start,  # what Telegram sends when a person opens a chat with a bot
         }
 
     def read(self, text: str) -> ChatCommand | None:
         """The command in a message; None for an ordinary message, e.g. one that begins with a path."""
         head, _, rest = text.strip().partition(" ")
         name = head.removeprefix("/").partition("@")[0].lower()
-        return ChatCommand(name, rest.strip()) if head.startswith("/") and name in self._acts else None
+        is_known = name in self._acts or name in _HELPS
+        return ChatCommand(name, rest.strip()) if head.startswith("/") and is_known else None
 
     async def run(self, received: Received, command: ChatCommand, role: SenderRole) -> Done:
         """The answer in the owner's language. Raises Retry if it has to be run again later."""
@@ -107,6 +112,8 @@ class Commands:
         if role is not SenderRole.OWNER and command.name not in _ALLOWED.get(role, frozenset({"help"})):
             is_answer = command.name in ("approve", "deny")
             return Done(OWNER_ONLY if is_answer else _OWNER_ONLY)
+        if command.name in _HELPS:
+            return Done(f"You are paired.\n{help_for(role)}" if command.rest == PAIRED else help_for(role))
         try:
             return await self._acts[command.name](received, command.rest)
         except Busy as error:
@@ -283,13 +290,6 @@ class Commands:
             f"Model: {session.model or 'default'}. Profile: {session.profile or 'default'}."
         )
 
-    async def _start(self, received: Received, rest: str) -> Done:
-        """Also what is stored in place of a pairing code, see ``account.PAIRED``."""
-        return Done(f"You are paired.\n{HELP}" if rest == "paired" else HELP)
-
-    async def _help(self, received: Received, rest: str) -> Done:
-        return Done(HELP)
-
 
 HELP = """Send a message, and it is answered here. Commands:
 `/new` start a new session
@@ -305,6 +305,14 @@ HELP = """Send a message, and it is answered here. Commands:
 `/memory` what is remembered
 `/skills` skills and prompts that a message can begin with
 `/status` what the agent is doing"""
+
+
+def help_for(role: SenderRole) -> str:
+    """The commands that this person may use."""
+    allowed = _ALLOWED.get(role)
+    first, *lines = HELP.split("\n")
+    shown = [line for line in lines if allowed is None or set(_COMMAND.findall(line)) <= allowed]
+    return "\n".join((first, *shown))
 
 
 def _request(received: Received) -> Request:

@@ -1,10 +1,12 @@
-"""Files that a turn made and that its answer names: they are sent after the answer."""
+"""Files that a turn made and that its answer names or links to: they are sent after the answer."""
 
 from __future__ import annotations
 
 import logging
 import re
 import tempfile
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
@@ -23,18 +25,42 @@ _FILES_MAX = 10
 _HEAD_BYTES = 512
 # The target of a Markdown link or image: [text](target), [text](<target> "title").
 _LINK = re.compile(r"\]\(\s*(?:<([^<>\n]+)>|([^()\s]+(?:\([^()\s]*\)[^()\s]*)*))[^)\n]*\)")
+_BLOCK = re.compile(r"^(```+|~~~+).*?^\1", re.MULTILINE | re.DOTALL)  # of code: what is in it is not said
 _log = logging.getLogger("everturn.delivery")
 
 
-def find_linked_files(answer: str, changes: tuple[FileChange, ...]) -> list[FileChange]:
-    """The files that the answer links to, among those that the turn made or changed, in its order."""
+def find_answered_files(answer: str, changes: tuple[FileChange, ...]) -> list[FileChange]:
+    """The files to send with the answer: those that it links to, among what the turn made or changed, and
+    those that it names, among what the turn made. One that is only named and was there before is not sent:
+    an answer about a program names many."""
     made = {change.path: change for change in changes if change.what is not ChangeKind.DELETED}
     found: dict[str, FileChange] = {}
     for match in _LINK.finditer(answer):
         path = _find(unquote(match[1] or match[2]), made)
         if path is not None:
             found[path] = made[path]
+    new = [change for change in made.values() if change.what is ChangeKind.ADDED]
+    for change in _find_named(_BLOCK.sub("", answer), new):
+        found.setdefault(change.path, change)
     return list(found.values())
+
+
+def _find_named(text: str, new: Sequence[FileChange]) -> list[FileChange]:
+    """Those whose path, or name if no other one has it, is in the text, in its order."""
+    names = Counter(PurePosixPath(change.path).name for change in new)
+    places: list[tuple[int, FileChange]] = []
+    for change in new:
+        name = PurePosixPath(change.path).name
+        wanted = [change.path, *([name] if names[name] == 1 and "." in name.strip(".") else [])]
+        starts = [match.start() for word in wanted if (match := _as_word(word).search(text))]
+        if starts:
+            places.append((min(starts), change))
+    return [change for _, change in sorted(places, key=lambda place: (place[0], place[1].path))]
+
+
+def _as_word(name: str) -> re.Pattern[str]:
+    """The name by itself: neither the end of another path nor the beginning of a longer name."""
+    return re.compile(rf"(?<![\w./-])(?:\./)?{re.escape(name)}(?![\w/-]|\.\w)")
 
 
 def _find(target: str, made: dict[str, FileChange]) -> str | None:
@@ -55,7 +81,7 @@ class FileParts:
             return []
         found: list[NewPart] = []
         lines: list[str] = []
-        for change in find_linked_files(due.answer, due.files.changes)[:_FILES_MAX]:
+        for change in find_answered_files(due.answer, due.files.changes)[:_FILES_MAX]:
             limit = self._context.settings.file_bytes_max
             if change.size > limit:
                 lines.append(

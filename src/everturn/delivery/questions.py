@@ -5,29 +5,28 @@ The whole call is shown before it can be allowed: in the message with the button
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 import anyio
 import msgspec
 
+from everturn.delivery.ask_words import call_text, fence, format_answer, title_of
 from everturn.delivery.bell import Bell, run_when_rung
 from everturn.delivery.context import AccountContext
+from everturn.delivery.german import answer_in_german, speaks_german, title_in_german
 from everturn.delivery.parts import render_parts
 from everturn.domain.asks import (
     Ask,
     AskTopic,
-    BudgetAnswer,
     Decision,
     InstructionsAnswer,
     LimitAnswer,
     SignInAnswer,
 )
-from everturn.domain.delivery import AnswerDue, AskDue, Button, NewPart
+from everturn.domain.delivery import AnswerDue, AskDue, Button, Chat, NewPart
 from everturn.domain.errors import Refused
 from everturn.domain.store_values import FileKind
 
@@ -53,7 +52,7 @@ class Questions:
         for due in await self._outbox.asks_due(self._context.account, limit=_BATCH_MAX):
             count += await self._ask(due)
         for answered in await self._outbox.answers_due(self._context.account, limit=_BATCH_MAX):
-            parts = self._answer_parts(answered)
+            parts = await self._answer_parts(answered)
             age_max_ms = self._context.age_max_ms
             count += await self._outbox.record_answer(answered, parts, age_max_ms=age_max_ms)
         if count:
@@ -70,36 +69,48 @@ class Questions:
 
     async def _question_parts(self, due: AskDue) -> list[NewPart]:
         ask, has_files = due.ask, self._context.platform.features.files
-        call = call_text(ask)
-        whole = self._render_question(ask, call, is_whole=True)
+        call, is_german = call_text(ask), await self._speaks_german(due.chat)
+        whole = self._render_question(ask, call, is_whole=True, is_german=is_german)
         if len(whole) == 1:
             return whole
         if call and has_files:
             file = NewPart(file_id=await self._store_call(due, call))
-            question = self._render_question(ask, "", is_whole=True)
+            question = self._render_question(ask, "", is_whole=True, is_german=is_german)
             return [file, *question]
-        return self._render_question(ask, "", is_whole=not call)
+        return self._render_question(ask, "", is_whole=not call, is_german=is_german)
 
-    def _render_question(self, ask: Ask, call: str, *, is_whole: bool) -> list[NewPart]:
+    def _render_question(self, ask: Ask, call: str, *, is_whole: bool, is_german: bool) -> list[NewPart]:
         """The question, with the buttons below its last part."""
         has_buttons = self._context.platform.features.buttons
-        lines = [ask.text or f"May {ask.name} run?"]
+        say = answer_in_german if is_german else str
+        title = title_in_german(title_of(ask)) if is_german else title_of(ask)
+        lines = [f"**{title}**"] if title else []
         if call:
-            lines.append(_fence(call))
+            lines.append(fence(call))
+        if ask.text:
+            lines.append(ask.text if ask.topic is AskTopic.QUESTION else say(_reason(ask)))
         if not is_whole:
-            lines.append("*The whole call does not fit here. Open it in the browser to allow it.*")
+            lines.append(say("*The whole call does not fit here. Open it in the browser to allow it.*"))
         options = list_options(ask, is_whole=is_whole)
         if not has_buttons:
-            lines.append(_describe_commands(ask, options))
+            lines.append(say(_describe_commands(ask, options, self._link(ask))))
         parts = list(render_parts(self._context.platform, "\n\n".join(lines)))
         if has_buttons and parts:
-            buttons = [Button(label, press_data(ask, at)) for at, label in options]
-            parts[-1] = msgspec.structs.replace(parts[-1], buttons=(*buttons, *self._open_button(ask)))
+            is_ours = ask.topic is not AskTopic.QUESTION  # else the labels are the agent's words
+            labels = [(at, say(label) if is_ours else label) for at, label in options]
+            buttons = [Button(label, press_data(ask, at)) for at, label in labels]
+            if link := self._link(ask):
+                buttons.append(Button(say("Open"), url=link))
+            parts[-1] = msgspec.structs.replace(parts[-1], buttons=tuple(buttons))
         return parts
 
-    def _open_button(self, ask: Ask) -> tuple[Button, ...]:
+    async def _speaks_german(self, chat: Chat) -> bool:
+        return await speaks_german(self._context.services.store.records, chat.owner)
+
+    def _link(self, ask: Ask) -> str:
+        """Where the ask is on the page; empty if the page's address is not known."""
         url = self._context.services.page_url
-        return (Button("Open", url=f"{url.rstrip('/')}/#/s/{ask.session_id}"),) if url else ()
+        return f"{url.rstrip('/')}/#/s/{ask.session_id}" if url else ""
 
     async def _store_call(self, due: AskDue, call: str) -> str:
         files = self._context.services.store.files
@@ -113,48 +124,16 @@ class Questions:
             )
         return stored.id
 
-    def _answer_parts(self, due: AnswerDue) -> Sequence[NewPart]:
+    async def _answer_parts(self, due: AnswerDue) -> Sequence[NewPart]:
         """The question becomes one line. Where a platform cannot edit, nothing more is sent."""
         message = due.question[-1].external_id if due.question else None
         if not self._context.platform.features.edits or message is None:
             return []
-        rendered = render_parts(self._context.platform, format_answer(due.ask))
+        text = format_answer(due.ask)
+        if await self._speaks_german(due.chat):
+            text = answer_in_german(text)
+        rendered = render_parts(self._context.platform, text)
         return [msgspec.structs.replace(part, replaces=message) for part in rendered[:1]]
-
-
-def call_text(ask: Ask) -> str:
-    """The whole call that the ask is about, with invisible characters written as escapes."""
-    if not ask.name or ask.topic in (AskTopic.QUESTION, AskTopic.SIGN_IN):
-        return ""
-    try:
-        arguments = json.loads(ask.arguments or "{}")
-    except ValueError:
-        arguments = ask.arguments
-    if not isinstance(arguments, dict):
-        return f"{ask.name}\n{_indent(ask.arguments)}"
-    return "\n".join([ask.name, *(_field(name, value) for name, value in arguments.items())])
-
-
-def _field(name: str, value: object) -> str:
-    """Its further lines are indented, so that none of them can pass for another argument."""
-    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
-    shown = _visible(name.replace("\n", " "))
-    return f"{shown}:\n{_indent(text)}" if "\n" in text else f"{shown}: {_visible(text)}"
-
-
-def _indent(text: str) -> str:
-    return "\n".join(f"    {_visible(line)}" for line in text.split("\n"))
-
-
-def _visible(text: str) -> str:
-    """A right-to-left mark or a control character could make a call look like another one."""
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-
-
-def _fence(text: str) -> str:
-    runs = [len(run) for run in "".join(c if c == "`" else " " for c in text).split()]
-    fence = "`" * max([3, *(length + 1 for length in runs)])
-    return f"{fence}\n{text}\n{fence}"
 
 
 def answers_of(ask: Ask) -> list[tuple[str, str]]:
@@ -191,27 +170,21 @@ def code_of(ask: Ask) -> str:
     return ask.id[-_CODE_CHARS:].lower()
 
 
-def _describe_commands(ask: Ask, options: Sequence[tuple[int, str]]) -> str:
+def _reason(ask: Ask) -> str:
+    """Why it is asked. "It deletes …" alone could be read as what has happened."""
+    if ask.topic is not AskTopic.APPROVAL:
+        return ask.text
+    return f"Needs approval: {ask.text[:1].lower()}{ask.text[1:]}" if ask.text.startswith("It ") else ask.text
+
+
+def _describe_commands(ask: Ask, options: Sequence[tuple[int, str]], link: str) -> str:
+    """How it is answered where there are no buttons."""
+    page = f"[Open]({link})" if link else ""
     if ask.topic is AskTopic.APPROVAL:
         names = {"Allow once": "/approve", "Deny": "/deny"}
-        return "Answer with " + " or ".join(f"`{names[label]} {code_of(ask)}`" for _, label in options) + "."
+        typed = " or ".join(f"`{names[label]} {code_of(ask)}`" for _, label in options)
+        return f"Answer with {typed}. {page}".strip()
     if ask.topic is AskTopic.QUESTION:
         lines = [f"{number}. {label}" for number, (_, label) in enumerate(options, start=1)]
         return "\n".join([*lines, "Your next message is the answer."])
-    return "Answer it in the browser."
-
-
-def format_answer(ask: Ask) -> str:
-    when = datetime.fromtimestamp((ask.answered_at or 0) / 1000).astimezone().strftime("%H:%M")
-    if ask.answer == "closed":
-        return f"*Not answered: the turn ended at {when}.*"
-    if ask.answer == Decision.EXPIRED:
-        return f"*Not answered in time ({when}).*"
-    if ask.answer == BudgetAnswer.RESUME:
-        return f"*The budget has room again: the turn went on at {when}.*"
-    words = {Decision.DENY.value: "Denied"} if ask.topic is AskTopic.APPROVAL else {}
-    default = "Allowed" if ask.topic is AskTopic.APPROVAL else f"Answered: {(ask.answer or '')[:200]}"
-    by = ask.by or ""
-    place = by.removeprefix("chat:").capitalize() if by.startswith("chat:") else "the browser"
-    call = f": `{ask.name}`" if ask.topic is AskTopic.APPROVAL and ask.name else ""
-    return f"*{words.get(ask.answer or '', default)} in {place} at {when}*{call}"
+    return f"Answer it in the browser. {page}".strip()

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from everturn.delivery.questions import call_text
+from everturn.delivery.ask_words import call_text, title_of
 from everturn.domain.asks import Ask, AskTopic, Decision
 from everturn.domain.delivery import NewPart
 from everturn.domain.notifications import (
@@ -28,17 +28,8 @@ from everturn.domain.timezones import find_zone
 
 FORMAT: Final = "notice"  # of a part that holds a NoticeMessage
 _NEEDS: Final = frozenset({NoticeKind.APPROVAL, NoticeKind.BUDGET})
-_COMMANDS: Final = frozenset(("terminal", "python"))
 _MARKUP: Final = re.compile(r"[*_`#>|~]+")
 _LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_ASKS: Final = {
-    AskTopic.DOUBT: "Did this call finish?",
-    AskTopic.LIMIT: "A limit is reached",
-    AskTopic.REPEAT: "The same call repeats",
-    AskTopic.INSTRUCTIONS: "Instructions from outside",
-    AskTopic.BUDGET: "Budget reached",
-    AskTopic.SIGN_IN: "Sign in again",
-}
 
 
 def compose(notice: Notice, settings: NoticeSettings) -> NoticeMessage:
@@ -114,11 +105,10 @@ def _ask_words(notice: Notice) -> tuple[str, str]:
     if ask is None:
         return "Everturn needs you", notice.title
     if ask.topic is AskTopic.APPROVAL:
-        what = "this command" if ask.name in _COMMANDS else ask.name or "this call"
-        return f"Approve {what}", f"{notice.title}\n{_call(ask)}".strip()
+        return title_of(ask), f"{notice.title}\n{_call(ask)}".strip()
     if ask.topic is AskTopic.QUESTION:
         return notice.title or "Question", ask.text
-    return _ASKS.get(ask.topic, "Everturn needs you"), f"{notice.title}\n{ask.text}".strip()
+    return title_of(ask) or "Everturn needs you", f"{notice.title}\n{ask.text}".strip()
 
 
 def _call(ask: Ask) -> str:
