@@ -74,7 +74,10 @@ def with_delegates(given: Sequence[Tool], delegates: Delegates, profiles: Profil
     async def excess(call: ToolCall, wanted: str) -> str:
         return find_excess(profiles.get(wanted), profiles.get(call.profile))
 
-    tools: list[Tool] = [*given, *delegate_tools(delegates, rights_of, excess)]
+    tools: list[Tool] = [
+        *given,
+        *delegate_tools(delegates, rights_of, excess, lambda name: profiles.get(name).model),
+    ]
     return tools
 
 

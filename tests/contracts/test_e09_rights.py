@@ -222,3 +222,32 @@ async def test_e09_a_delegate_that_may_not_read_skills_gets_none_by_a_slash(
             messages = await d.h.messages(await store.sessions.get(OWNER, delegate.id))
             told.append(any(isinstance(part, UsedSkill) for one in messages for part in one.parts))
         assert told == [False, True]
+
+
+AWAY = "elsewhere:large"  # of another provider than the parent's model
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [
+        ({"model": AWAY}, f"the model {AWAY}"),
+        ({"model": None, "profile": "away"}, f"the model {AWAY}"),
+        ({"model": None, "profile": HELPER}, "the default model"),
+    ],
+    ids=["a model", "the model of a profile", "the default model in place of a profile's"],
+)
+async def test_e09_nothing_goes_to_another_provider_before_a_person_allows_it(
+    store: Store, clock: FakeClock, tmp_path: Path, wanted: dict[str, Any], shown: str
+) -> None:
+    script = [hand_over(task("all that was said here", **wanted)), "end"]
+    profiles = [Profile(name=HELPER), Profile(name="away", model=AWAY)]
+    profiles.append(Profile(name="own", model="scripted:model"))
+    async with reaching(store, tmp_path, clock, script, profiles=profiles) as d:
+        session = await d.h.new_session(profile="own" if wanted.get("profile") == HELPER else None)
+        turn = await d.h.run(session)
+        assert turn.state is TurnState.WAITING
+        ask = await d.h.ask(session)
+        assert f"It sends a task and files to {shown}" in ask.text
+        assert await d.delegates(turn.id) == []
+        assert (await d.h.answer(session, "deny")).state is TurnState.COMPLETED
+        assert await d.delegates(turn.id) == []

@@ -75,6 +75,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     key: str  # idempotency key: the same for every attempt at this call
     profile: str | None = None
     is_tainted: bool = False  # untrusted output is in the context already
+    model: str = ""  # that asked for the call, as provider:name
     answer: CallAnswer | None = None  # of a tool that goes on with the answer
 
 

@@ -370,6 +370,7 @@ class Calls:
         if isinstance(arguments, str):
             return ToolResult(arguments, Outcome.ERROR)
         workspace = await self._workspace()
+        messages = self._log.fold().messages
         return ToolCall(
             id=state.call.id,
             name=state.call.name,
@@ -380,7 +381,8 @@ class Calls:
             workspace=workspace,
             key=f"{self._turn.id}:{state.call.id}",
             profile=self._turn.profile or self._session.profile,
-            is_tainted=self._was_tainted or is_tainted(self._log.fold().messages),
+            is_tainted=self._was_tainted or is_tainted(messages),
+            model=next((one.model for one in reversed(messages) if one.model), ""),
         )
 
     async def _workspace(self) -> Path:

@@ -80,7 +80,7 @@ async def delegating(store: Store, count: int) -> AsyncIterator[Harness]:
     others = ScriptedModel(name=CHILD, then=Say("done"), clock=clock)
     more: dict[str, Any] = {
         "models": ScriptedModels(own, others),
-        "toolbox": FakeToolbox(*delegate_tools(delegates, rights_of, no_excess)),
+        "toolbox": FakeToolbox(*delegate_tools(delegates, rights_of, no_excess, lambda profile: None)),
         "delegates": delegates,
     }
     async with open_harness(store, clock=clock, **more) as here:

@@ -13,7 +13,7 @@ from everturn.domain.messages import Outcome
 from everturn.domain.tool import Emit, ToolCall, ToolResult, ToolWait
 from everturn.domain.working_copies import FilesChoice
 from everturn.tools.mcp.tool_search import CALL, FIND
-from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement, one_line
+from everturn.tools.policy.judgement import ArgumentValues, CallContext, Concern, Judgement, one_line
 from everturn.tools.schema import Action, ToolFailed
 
 _TASKS_MAX = 1000
@@ -130,6 +130,8 @@ class OwnRights(msgspec.Struct, frozen=True):
 RightsOf = Callable[[ToolCall], Awaitable[OwnRights]]
 FindExcess = Callable[[ToolCall, str], Awaitable[str]]
 """What a session with this profile could do that the one of the call cannot, in a few words."""
+ModelOf = Callable[[str | None], str | None]
+"""The model that a profile names; None: the default one."""
 
 
 class DelegateTool(Action):
@@ -142,14 +144,32 @@ class DelegateTool(Action):
     takes_key = True
     is_untrusted = False
 
-    def __init__(self, delegates: Delegates, rights_of: RightsOf, find_excess: FindExcess) -> None:
+    def __init__(
+        self, delegates: Delegates, rights_of: RightsOf, find_excess: FindExcess, model_of: ModelOf
+    ) -> None:
         self._delegates = delegates
         self._rights_of = rights_of
         self._find_excess = find_excess
+        self._model_of = model_of
 
     def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         names = ", ".join(task.name or one_line(task.instructions)[:40] for task in arguments["tasks"])
-        return Judgement(label=one_line(f"delegate {names}"))
+        models = dict.fromkeys(self._other_model(call, task) for task in arguments["tasks"])
+        concerns = tuple(_concern_about(model) for model in models if model is not None)
+        return Judgement(label=one_line(f"delegate {names}"), concerns=concerns)
+
+    def _other_model(self, call: ToolCall, task: GivenTask) -> str | None:
+        """The model of another provider that a delegate would use, so that it gets text which only the own
+        one has so far; an empty text for the default model. None: there is no such."""
+        wanted = task.model
+        if wanted is None and task.profile is not None:
+            wanted = self._model_of(task.profile)
+            if wanted == self._model_of(call.profile):
+                return None
+        elif wanted is None:
+            return None  # it uses the model of this session
+        is_same = wanted is not None and wanted.partition(":")[0] == call.model.partition(":")[0]
+        return None if is_same else wanted or ""
 
     async def act(self, call: ToolCall, emit: Emit, tasks: Tasks, wait: Wait = True) -> ToolResult | ToolWait:
         own = await self._rights_of(call)
@@ -288,9 +308,21 @@ def _named(tools: Iterable[str], own: OwnRights) -> tuple[str, ...]:
     return tuple(sorted(named - {CALL, FIND}))  # guard: e09
 
 
-def delegate_tools(delegates: Delegates, rights_of: RightsOf, find_excess: FindExcess) -> tuple[Action, ...]:
+def _concern_about(model: str) -> Concern:
+    shown = f"the model {model}, of another provider" if model else "the default model"
+    return Concern(
+        f"it sends a task and files to {shown}",
+        key=f"delegate model {model}",
+        sends=True,
+        covers=f"delegate to {shown}",
+    )
+
+
+def delegate_tools(
+    delegates: Delegates, rights_of: RightsOf, find_excess: FindExcess, model_of: ModelOf
+) -> tuple[Action, ...]:
     return (
-        DelegateTool(delegates, rights_of, find_excess),
+        DelegateTool(delegates, rights_of, find_excess, model_of),
         DelegateResultTool(delegates),
         DelegateApply(delegates),
         DelegateStop(delegates),

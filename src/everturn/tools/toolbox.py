@@ -42,7 +42,7 @@ from everturn.tools.policy.judgement import CallContext, Judgement
 from everturn.tools.policy.policy import Policy
 from everturn.tools.policy.trust import Trust
 from everturn.tools.profile_book import ProfileBook
-from everturn.tools.profiles import HostNetworkRefused, Profile, Profiles, find_excess
+from everturn.tools.profiles import DEFAULT, HostNetworkRefused, Profile, Profiles, find_excess
 from everturn.tools.sandbox.gate import Door, Gate
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.trial import SandboxState
@@ -320,7 +320,15 @@ class EverturnToolbox:
         return document_tools(DocumentShelf(self._documents, converter, self.knowledge))
 
     def _delegate_tools(self, delegates: Delegates | None) -> tuple[Action, ...]:
-        return () if delegates is None else delegate_tools(delegates, self._rights_of, self._find_excess)
+        if delegates is None:
+            return ()
+        return delegate_tools(delegates, self._rights_of, self._find_excess, self._model_of)
+
+    def _model_of(self, profile: str | None) -> str | None:
+        """The one that the profile names. Whether there is such a profile is not said here."""
+        known = {**self.profiles.trials, **self.profiles.profiles}
+        found = known.get(profile or DEFAULT)
+        return None if found is None else found.model
 
     async def _rights_of(self, call: ToolCall) -> OwnRights:
         own, trusted = await self._known_tools(call.owner, call.profile)
