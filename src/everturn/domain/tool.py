@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, Union
+from typing import Final, Protocol, Union
 
 import msgspec
 
@@ -14,6 +14,10 @@ from everturn.domain.json_types import Json, JsonObject
 from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.store_values import File
+
+
+# Calls a tool that is found instead of being listed in every request.
+CALL_FOUND_TOOL: Final = "call_tool"
 
 
 class Verdict(StrEnum):
@@ -86,12 +90,21 @@ class ToolImage(msgspec.Struct, frozen=True):
     data: bytes
 
 
+class ToolFile(msgspec.Struct, frozen=True):
+    """A file in a result: kept as an artifact, and offered with the call. ``name`` has no folders."""
+
+    name: str
+    media: str
+    data: bytes
+
+
 class ToolResult(msgspec.Struct, frozen=True):
     text: str
     outcome: Outcome = Outcome.OK
     display: Json = None
     full_output: bytes | None = None  # where the text is only a part of it
     images: tuple[ToolImage, ...] = ()
+    files: tuple[ToolFile, ...] = ()
     is_own: bool = False  # the user's own word, although this tool's output otherwise is not
 
 

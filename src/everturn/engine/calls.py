@@ -18,10 +18,12 @@ from everturn.domain.messages import Call, Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.store_values import Claim, FileKind
 from everturn.domain.tool import (
+    CALL_FOUND_TOOL,
     Ruling,
     Tool,
     ToolCall,
     ToolDoubt,
+    ToolFile,
     ToolQuestion,
     ToolResult,
     ToolWait,
@@ -297,7 +299,7 @@ class Calls:
         until = clock.monotonic() + settings.output_patience_s
         while True:
             try:
-                return *await self._store_output(tool, call, result), await self._store_images(call, result)
+                return *await self._store_output(tool, call, result), await self._store_made(call, result)
             except (DiskFull, DiskReadOnly):
                 if clock.monotonic() >= until:
                     raise
@@ -321,23 +323,30 @@ class Calls:
         )
         return file.id, text
 
-    async def _store_images(self, call: ToolCall, result: ToolResult) -> Json:
-        """Store the pictures of a result as artifacts; what the page shows of it."""
-        if not result.images:
-            return result.display
-        items: list[Json] = []
-        for number, image in enumerate(result.images, start=1):
-            name = f"{call.name}-{number}.{image.media.rpartition('/')[2]}"
-            file = await self._services.store.files.put(
-                self._session.owner,
-                name,
-                image.media,
-                image.data,
-                kind=FileKind.ARTIFACT,
-                session_id=self._session.id,
-            )
-            items.append({"id": file.id, "name": name, "media": image.media, "size": file.size})
-        return {"kind": "images", "items": items}
+    async def _store_made(self, call: ToolCall, result: ToolResult) -> Json:
+        """Store the pictures and files of a result as artifacts; what the page shows of it."""
+        display = result.display
+        if result.images:
+            pictures = [
+                ToolFile(f"{call.name}-{number}.{image.media.rpartition('/')[2]}", image.media, image.data)
+                for number, image in enumerate(result.images, start=1)
+            ]
+            display = {"kind": "images", "items": [await self._store_one(one) for one in pictures]}
+        if result.files and (display is None or isinstance(display, dict)):
+            files: list[Json] = [await self._store_one(one) for one in result.files]
+            display = {"kind": "files", **(display or {}), "files": files}
+        return display
+
+    async def _store_one(self, made: ToolFile) -> JsonObject:
+        file = await self._services.store.files.put(
+            self._session.owner,
+            made.name,
+            made.media,
+            made.data,
+            kind=FileKind.ARTIFACT,
+            session_id=self._session.id,
+        )
+        return {"id": file.id, "name": made.name, "media": made.media, "size": file.size}
 
     async def _finish(
         self,
@@ -514,4 +523,7 @@ def parse_arguments(text: str) -> JsonObject | str:
 
 def _unknown_tool(state: CallState, agent: BoundAgent) -> ToolResult:
     names = ", ".join(sorted(agent.tools)) or "none"
-    return ToolResult(f"There is no tool {state.call.name!r}. The tools are: {names}.", Outcome.ERROR)
+    text = f"There is no tool {state.call.name!r}. The tools are: {names}."
+    if CALL_FOUND_TOOL in agent.tools:
+        text += f" Others are called through {CALL_FOUND_TOOL}, with their name and their arguments."
+    return ToolResult(text, Outcome.ERROR)

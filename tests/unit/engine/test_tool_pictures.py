@@ -8,7 +8,7 @@ from everturn.domain.messages import Outcome, Result, Role
 from everturn.domain.model import Abilities, ModelRequest
 from everturn.domain.pictures import SEEN_BYTES_MAX, SEEN_MAX, pictures_of
 from everturn.domain.probe import Moment
-from everturn.domain.tool import ToolCall, ToolImage, ToolResult
+from everturn.domain.tool import ToolCall, ToolFile, ToolImage, ToolResult
 from everturn.domain.turns import TurnState
 from everturn.store import Store
 from everturn.testing import CallTool, FakeTool, HoldingProbe, ScriptedModel
@@ -64,6 +64,33 @@ async def test_the_newest_are_given_up_to_a_bound_and_large_or_strange_ones_are_
         expected = {large: [b"small"], strange: []}
         found = given(model.requests[1])
         assert found == expected.get(tool, [b"%d" % number for number in range(2, SEEN_MAX + 2)])
+
+
+async def test_files_are_kept_beside_pictures_and_a_model_is_given_the_pictures_alone(store: Store) -> None:
+    async def export(call: ToolCall, emit: object) -> ToolResult:
+        table = ToolFile("table.csv", "text/csv", b"a,b")
+        return ToolResult("drawn", images=(ToolImage("image/png", b"one"),), files=(table,))
+
+    tool = FakeTool("draw", export, is_safe_to_repeat=True)
+    model = ScriptedModel([CallTool("draw", {})], "Done.", abilities=SEES)
+    async with open_harness(store, model=model, tools=[tool]) as harness:
+        session = await harness.new_session()
+        await harness.run(session, "draw")
+        said = [part for message in await harness.messages(session) for part in message.parts]
+        [result] = [part for part in said if isinstance(part, Result)]
+        assert isinstance(result.display, dict)
+        [file] = result.display["files"]
+        assert (file["name"], file["media"], file["size"]) == ("table.csv", "text/csv", 3)
+    assert given(model.requests[1]) == [b"one"]
+
+
+async def test_a_call_of_a_tool_that_is_only_found_says_how_it_is_called(store: Store) -> None:
+    model = ScriptedModel([CallTool("shelf__put", {})], "Done.")
+    async with open_harness(store, model=model, tools=[FakeTool("call_tool")]) as harness:
+        await harness.run(await harness.new_session(), "put")
+    [result] = model.requests[1].messages[-1].parts
+    assert isinstance(result, Result)
+    assert "Others are called through call_tool" in result.text
 
 
 @pytest.mark.parametrize("moment", [Moment.TOOL_STARTED, Moment.TOOL_RAN, Moment.TOOL_FINISHED])

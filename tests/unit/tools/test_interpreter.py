@@ -180,8 +180,9 @@ async def test_a_table_comes_back_whole_as_csv(plots: Kit) -> None:
     assert shown.outcome is Outcome.OK, shown.text
     assert "..." in shown.text  # the middle is left out for the model
     assert "[the whole table is kept as CSV]" in shown.text
-    assert shown.full_output is not None
-    rows = list(csv.reader(shown.full_output.decode().splitlines()))
+    [table] = shown.files
+    assert (table.name, table.media) == ("table.csv", "text/csv")
+    rows = list(csv.reader(table.data.decode().splitlines()))
     assert rows[0] == ["", "n", "word"]
     assert (len(rows), rows[100]) == (101, ["99", "99", 'é,"x"'])
 

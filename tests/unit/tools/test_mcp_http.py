@@ -120,6 +120,18 @@ async def test_resources_are_listed_and_read(service: McpService, open_remote: O
         assert missing.outcome is Outcome.ERROR
 
 
+async def test_a_binary_resource_is_kept_as_a_file(service: McpService, open_remote: Open) -> None:
+    @service.server.resource("shelf://scans/first.pdf", mime_type="application/pdf")
+    def scan() -> bytes:
+        return b"%PDF-1.7 one"
+
+    async with open_remote(service) as kit:
+        read = await _ask(kit, "shelf__read_resource", uri="shelf://scans/first.pdf")
+        assert read.text == "[first.pdf, application/pdf, 12 bytes, kept as a file for the user]"
+        [file] = read.files
+        assert (file.name, file.media, file.data) == ("first.pdf", "application/pdf", b"%PDF-1.7 one")
+
+
 async def test_a_prompt_becomes_text(service: McpService, open_remote: Open) -> None:
     async with open_remote(service) as kit:
         [state] = await kit.toolbox.servers(OWNER)

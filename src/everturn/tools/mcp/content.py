@@ -8,14 +8,17 @@ import binascii
 import msgspec
 
 from everturn.domain.json_types import JsonObject
+from everturn.domain.media import safe_name
 from everturn.domain.messages import Outcome
-from everturn.domain.tool import ToolImage, ToolResult
+from everturn.domain.tool import ToolFile, ToolImage, ToolResult
 from everturn.tools.mcp.catalog import storable
 from everturn.tools.mcp.wire import SdkAnswer, SdkBlock, SdkValue
 from everturn.tools.terminal.output import head_and_tail
 
 _OUTPUT_BYTES_MAX = 48_000
 _IMAGES_MAX = 8
+_FILES_MAX = 8
+_FILE_BYTES_MAX = 8 * 1024 * 1024
 _IMAGE_BYTES_MAX = 8 * 1024 * 1024
 # What a browser shows as a picture and nothing else: an SVG could hold a script.
 _SIGNATURES = {
@@ -27,11 +30,12 @@ _SIGNATURES = {
 
 
 class _Content:
-    """Text for the model, and images for the user."""
+    """Text for the model, and images and files for the user."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.images: list[ToolImage] = []
+        self.files: list[ToolFile] = []
 
     def add(self, block: SdkBlock) -> None:
         if block.type == "text":
@@ -51,8 +55,23 @@ class _Content:
         elif str(resource.mime_type or "").startswith("image/"):
             self._add_image(str(resource.mime_type), str(resource.blob))
         else:
-            kind, size = resource.mime_type or "bytes", len(resource.blob) * 3 // 4
-            self.lines.append(f"[{kind}, {size:,} bytes, not shown]")
+            kind = str(resource.mime_type or "application/octet-stream")[:80]
+            self._add_file(str(resource.uri), kind, str(resource.blob))
+
+    def _add_file(self, uri: str, media: str, encoded: str) -> None:
+        name, size = safe_name(uri.partition("?")[0].rstrip("/")), len(encoded) * 3 // 4
+        why = ""
+        if len(self.files) >= _FILES_MAX:
+            why = f"there are more than {_FILES_MAX}"
+        elif size > _FILE_BYTES_MAX:
+            why = f"it is larger than {_FILE_BYTES_MAX:,} bytes"
+        else:
+            try:
+                self.files.append(ToolFile(storable(name), media, base64.b64decode(encoded, validate=True)))
+            except (binascii.Error, ValueError):
+                why = "it is damaged"
+        kept = f"not kept: {why}" if why else "kept as a file for the user"
+        self.lines.append(f"[{name}, {media}, {size:,} bytes, {kept}]")
 
     def _add_image(self, media: str, encoded: str) -> None:
         why = self._why_left_out(media, encoded)
@@ -103,6 +122,7 @@ def _result(content: _Content, outcome: Outcome) -> ToolResult:
         outcome=outcome,
         full_output=text.encode("utf-8", "replace") if is_cut else None,
         images=tuple(content.images),
+        files=tuple(content.files),
     )
 
 

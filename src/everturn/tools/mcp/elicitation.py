@@ -12,6 +12,8 @@ from everturn.tools.mcp.catalog import storable
 
 _TEXT_CHARS_MAX = 4000
 _FIELDS_MAX = 20
+_OPTIONS_MAX = 20
+_CHOICES_MAX = 8
 _ACCEPT = "go ahead"
 _YES, _NO = "yes", "no"
 
@@ -23,6 +25,7 @@ class Elicitation(msgspec.Struct, frozen=True):
     choices: tuple[str, ...]
     fields: dict[str, JsonObject]
     is_address: bool = False
+    required: frozenset[str] = frozenset()
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -44,12 +47,22 @@ def read_elicitation(server: str, params: Any) -> Elicitation:
     schema = params.requested_schema if isinstance(params.requested_schema, dict) else {}
     fields = {str(name): field for name, field in dict(schema.get("properties") or {}).items()}
     fields = {name: field for name, field in fields.items() if isinstance(field, dict)}
-    described = "\n".join(_describe(name, field) for name, field in list(fields.items())[:_FIELDS_MAX])
-    how = "\n\nAnswer with a line for each, as in: name = value" if len(fields) > 1 else ""
+    listed = schema.get("required")
+    required = frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
+    described = "\n".join(
+        _describe(name, field, is_required=name in required)
+        for name, field in list(fields.items())[:_FIELDS_MAX]
+    )
+    how = f"\n\nAnswer with a line for each, as in: {_example(fields, required)}" if len(fields) > 1 else ""
     text = f"The MCP server {server} asks:\n\n{message}"
     if fields:
         text += f"\n\n{described}{how}"
-    return Elicitation(text, (*_choices(fields), DECLINE), fields)
+    return Elicitation(text, (*_choices(fields), DECLINE), fields, required=required)
+
+
+def _example(fields: dict[str, JsonObject], required: frozenset[str]) -> str:
+    name = next((name for name in fields if name in required), next(iter(fields)))
+    return storable(f"{name[:60]} = …")
 
 
 def read_reply(asked: Elicitation, answer: str) -> Reply | str:
@@ -74,7 +87,9 @@ def read_reply(asked: Elicitation, answer: str) -> Reply | str:
             content[name] = field["default"]
             continue
         if not text:
-            continue  # whether it is required is for the server to say: it has the schema
+            if name in asked.required:
+                return f"{name[:60]} is missing: {_kind(field)} is wanted. Answer again, with all lines."
+            continue
         value = _value(field, text)
         if value is None:
             return f"{name} cannot be {text[:60]!r}: {_kind(field)} is wanted."
@@ -87,25 +102,56 @@ def _lines(words: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _describe(name: str, field: JsonObject) -> str:
+def _describe(name: str, field: JsonObject, *, is_required: bool) -> str:
     words = " ".join(str(field.get("description") or field.get("title") or "").split())[:300]
-    return storable(f"{name}: {words} ({_kind(field)})" if words else f"{name} ({_kind(field)})")
+    facts = [_kind(field, with_titles=True)]
+    if "default" in field:
+        facts.append(f"{_shown(field['default'])} if you leave it out")
+    elif not is_required:
+        facts.append("may be left out")
+    about = f"({'; '.join(facts)})"
+    return storable(f"{name}: {words} {about}" if words else f"{name} {about}")
 
 
-def _kind(field: JsonObject) -> str:
-    if options := _options(field):
-        return "one of " + ", ".join(options[:20])
-    return {"boolean": "yes or no", "integer": "a whole number", "number": "a number"}.get(
-        str(field.get("type")), "text"
+def _shown(value: Json) -> str:
+    if isinstance(value, bool):
+        return _YES if value else _NO
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)[:100]
+
+
+def _kind(field: JsonObject, *, with_titles: bool = False) -> str:
+    options = _options(field)
+    shown = ", ".join(
+        f"{option} for {title}" if with_titles and title not in ("", option) else option
+        for option, title in list(options.items())[:_OPTIONS_MAX]
     )
+    if field.get("type") == "array":
+        return f"one or more of {shown}, with commas between them" if options else "several, with commas"
+    if options:
+        return f"one of {shown}"
+    kind, form = str(field.get("type")), str(field.get("format"))
+    if kind == "string":
+        return {"date": "a date, as in 2026-01-31", "email": "a mail address", "uri": "an address"}.get(form, "text")
+    return {"boolean": "yes or no", "integer": "a whole number", "number": "a number"}.get(kind, "text")
 
 
-def _options(field: JsonObject) -> list[str]:
+def _options(field: JsonObject) -> dict[str, str]:
+    """The values that are allowed, with their titles. Empty: all are."""
+    if field.get("type") == "array":
+        items = field.get("items")
+        return _options(items) if isinstance(items, dict) else {}
     if isinstance(field.get("enum"), list):
-        return [str(option) for option in field["enum"]]
-    several = field.get("oneOf")
+        names = field.get("enumNames")
+        titles = [str(name) for name in names] if isinstance(names, list) else []
+        values = [str(option) for option in field["enum"]]
+        return dict(zip(values, titles + [""] * len(values), strict=False))
+    several = field.get("oneOf") or field.get("anyOf")
     found = several if isinstance(several, list) else []
-    return [str(option["const"]) for option in found if isinstance(option, dict) and "const" in option]
+    return {
+        str(option["const"]): str(option.get("title") or "")
+        for option in found
+        if isinstance(option, dict) and "const" in option
+    }
 
 
 def _choices(fields: dict[str, JsonObject]) -> tuple[str, ...]:
@@ -116,14 +162,17 @@ def _choices(fields: dict[str, JsonObject]) -> tuple[str, ...]:
     [field] = fields.values()
     if field.get("type") == "boolean":
         return (_YES, _NO)
-    return tuple(_options(field)[:8])
+    return () if field.get("type") == "array" else tuple(_options(field))[:_CHOICES_MAX]
 
 
 def _value(field: JsonObject, text: str) -> Json:
     """None: it does not fit."""
-    if options := _options(field):
-        return text if text in options else None
-    kind = field.get("type")
+    options, kind = _options(field), field.get("type")
+    if kind == "array":
+        parts = [_option(options, part.strip()) for part in text.split(",") if part.strip()]
+        return None if None in parts else parts
+    if options:
+        return _option(options, text)
     if kind == "boolean":
         return {"yes": True, "true": True, "no": False, "false": False}.get(text.lower())
     try:
@@ -133,6 +182,12 @@ def _value(field: JsonObject, text: str) -> Json:
             return float(text)
     except ValueError:
         return None
-    if kind == "array":
-        return [part.strip() for part in text.split(",")]
     return text
+
+
+def _option(options: dict[str, str], text: str) -> str | None:
+    """The value that is meant: itself, or the one with this title."""
+    if not options or text in options:
+        return text
+    meant = [value for value, title in options.items() if title.lower() == text.lower()]
+    return meant[0] if len(meant) == 1 else None

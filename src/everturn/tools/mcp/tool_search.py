@@ -15,12 +15,22 @@ import msgspec
 
 from everturn.domain.json_types import JsonObject
 from everturn.domain.model import ToolSchema
-from everturn.domain.tool import Emit, Tool, ToolCall, ToolDoubt, ToolQuestion, ToolResult, ToolSpec, ToolWait
+from everturn.domain.tool import (
+    CALL_FOUND_TOOL,
+    Emit,
+    Tool,
+    ToolCall,
+    ToolDoubt,
+    ToolQuestion,
+    ToolResult,
+    ToolSpec,
+    ToolWait,
+)
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement
 from everturn.tools.schema import Action, ToolFailed, failure
 
 TOOLS_MAX = 30  # with more, those of MCP servers are found instead of listed
-FIND, CALL = "find_tools", "call_tool"
+FIND, CALL = "find_tools", CALL_FOUND_TOOL
 _FOUND_MAX = 8
 _WORD = re.compile(r"[a-z0-9]+")
 

@@ -12,7 +12,7 @@ import msgspec
 from everturn.domain.clock import Clock
 from everturn.domain.job_states import WhenEnded
 from everturn.domain.skills import SkillFolders
-from everturn.domain.tool import Emit, ToolCall, ToolResult
+from everturn.domain.tool import Emit, ToolCall, ToolFile, ToolResult
 from everturn.tools.disk_sync import DiskSync
 from everturn.tools.policy.judgement import CallContext
 from everturn.tools.sandbox.gate import Door
@@ -24,7 +24,7 @@ from everturn.tools.terminal.interpreter import Interpreter, Interpreters
 from everturn.tools.terminal.process import Command, run
 from everturn.tools.terminal.result import result_of, with_refused
 
-NEW = "[new interpreter: variables of earlier calls are gone]"
+NEW = "[new interpreter: it has no variables of earlier calls]"
 NOT_KEPT = "[the variables of this call are not kept]"
 ENDED = "[the interpreter has ended, and its variables are gone]"
 ContextOf = Callable[[ToolCall], CallContext]
@@ -154,7 +154,7 @@ class CommandRunner:
             result,
             text="\n".join(part for part in (result.text, *shown, note) if part),
             images=ended.figures,
-            full_output=ended.table or result.full_output,
+            files=(ToolFile("table.csv", "text/csv", ended.table),) if ended.table else (),
         )
 
     async def _install_packages(self, call: ToolCall, emit: Emit) -> None:
