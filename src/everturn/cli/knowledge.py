@@ -83,14 +83,17 @@ def add(
         given = Knowledge("", OWNER, name.strip(), now, real, None, own, is_for_all, profiles, sessions)
         made = await _book(store).add(Ids(SystemClock()), given)
         click.echo(f"{made.id}  A running server reads it within a minute.")
+        if not (is_for_all or profiles or sessions):
+            click.echo(f"No session may search it yet. Next: everturn knowledge use {made.id} --all")
 
     with_store(home, work, makes_one=True)
 
 
 @knowledge.command()
-@click.argument("knowledge_id", metavar="ID")
+@click.argument("knowledge_id", metavar="NAME")
 @click.option("--all/--not-all", "is_for_all", default=None, help="Whether every session may search it.")
 @click.option("--own/--not-own", "own", default=None, help="Whether it is your own word.")
+@click.option("--nobody", is_flag=True, help="Take it from everybody that is not named here.")
 @_profile
 @_session
 @home_option
@@ -98,6 +101,7 @@ def use(
     knowledge_id: str,
     is_for_all: bool | None,
     own: bool | None,
+    nobody: bool,
     profiles: tuple[str, ...],
     sessions: tuple[str, ...],
     home: Path | None,
@@ -105,12 +109,14 @@ def use(
     """Say who may search it, in the place of those who could; what is not given stays."""
 
     async def work(book: KnowledgeBook, known: Knowledge) -> None:
-        given = {
+        given: dict[str, object] = {
             "is_for_all": is_for_all,
             "is_own": own,
             "profiles": profiles or None,
             "sessions": sessions or None,
         }
+        if nobody:
+            given |= {"is_for_all": bool(is_for_all), "profiles": profiles, "sessions": sessions}
         kept = {name: value for name, value in given.items() if value is not None}
         await book.change(msgspec.structs.replace(known, **kept))
         click.echo("Changed.")
@@ -119,7 +125,7 @@ def use(
 
 
 @knowledge.command()
-@click.argument("knowledge_id", metavar="ID")
+@click.argument("knowledge_id", metavar="NAME")
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
@@ -136,7 +142,7 @@ def put(knowledge_id: str, files: tuple[Path, ...], home: Path | None) -> None:
 
 
 @knowledge.command()
-@click.argument("knowledge_id", metavar="ID")
+@click.argument("knowledge_id", metavar="NAME")
 @click.argument("query")
 @home_option
 def search(knowledge_id: str, query: str, home: Path | None) -> None:
@@ -149,7 +155,7 @@ def search(knowledge_id: str, query: str, home: Path | None) -> None:
             places, clock = Workspaces(config.home, config.files.root_folders()), SystemClock()
             book = _book(store)
             library = KnowledgeLibrary(book, store.blobs, Converter(sandbox, clock), clock, places)
-            return await library.find(await book.get(OWNER, knowledge_id), query, 10)
+            return await library.find(await _find(book, knowledge_id), query, 10)
         finally:
             sandbox.close()
 
@@ -161,23 +167,34 @@ def search(knowledge_id: str, query: str, home: Path | None) -> None:
 
 
 @knowledge.command()
-@click.argument("knowledge_id", metavar="ID")
+@click.argument("knowledge_id", metavar="NAME")
 @home_option
 def delete(knowledge_id: str, home: Path | None) -> None:
     """Delete it with its uploads. A folder stays as it is."""
-    with_store(home, lambda store, config: _book(store).delete(OWNER, knowledge_id))
-    click.echo("Deleted.")
+
+    async def work(book: KnowledgeBook, known: Knowledge) -> None:
+        await book.delete(OWNER, known.id)
+        click.echo(f"Deleted {known.name}.")
+
+    _with_one(home, knowledge_id, work)
 
 
 def _with_one(
     home: Path | None, knowledge_id: str, work: Callable[[KnowledgeBook, Knowledge], Awaitable[None]]
 ) -> None:
     async def inside(store: Store, config: Config) -> None:
-        if not knowledge_id.startswith("kno_"):
-            raise Invalid(
-                f"{knowledge_id!r} is no id of knowledge.", hint="'everturn knowledge list' lists them."
-            )
         book = _book(store)
-        await work(book, await book.get(OWNER, knowledge_id))
+        await work(book, await _find(book, knowledge_id))
 
     with_store(home, inside)
+
+
+async def _find(book: KnowledgeBook, name: str) -> Knowledge:
+    """By id, or by a name that only one has."""
+    found = [one for one in await book.of_owner(OWNER) if name in (one.id, one.name)]
+    if len(found) > 1:
+        ids = ", ".join(one.id for one in found)
+        raise Invalid(f"There is more than one {name!r}: {ids}.", hint="Give the id.")
+    if not found:
+        raise Invalid(f"There is no knowledge {name!r}.", hint="'everturn knowledge list' lists it.")
+    return found[0]

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import click
+import msgspec
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,12 +19,13 @@ from everturn.cli.common import OWNER, console, home_option, open_config_secrets
 from everturn.config import Config
 from everturn.domain.asks import AskTopic, SignInAnswer
 from everturn.domain.clock import SystemClock
-from everturn.domain.errors import Invalid, WrongState
+from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.json_types import JsonObject
 from everturn.models import Keys
 from everturn.store import Store
 from everturn.tools import EverturnToolbox, McpServer, ServerState, ToolServices
-from everturn.tools.mcp.server_book import make_server
+from everturn.tools.mcp.profile_servers import Mode
+from everturn.tools.mcp.server_book import make_server, place_of
 from everturn.web.access.audit import Audit
 
 _SIGN_IN_S = 600
@@ -72,7 +74,7 @@ def list_servers(home: Path | None) -> None:
                 "config.toml" if toolbox.mcp.book.is_configured(state.name) else "page",
                 str(sum(tool.mode != "off" for tool in state.modes)),
                 str(sum(tool.is_new for tool in state.modes)),
-                escape(printable(server.url or " ".join((server.command, *server.args)))),
+                escape(printable(place_of(server))),
             )
         console().print(table if states else "There are no MCP servers. 'everturn mcp add' makes one.")
 
@@ -127,6 +129,104 @@ def add(
         console().print(f"Added {name}. Next: everturn mcp test {name}")
 
     _with_toolbox(home, work, makes_one=True)
+
+
+@mcp.command()
+@click.argument("name")
+@click.argument("place", nargs=-1)
+@click.option("--profile", "profiles", multiple=True, help="Profile that uses it. Repeatable.")
+@click.option("--no-profile", is_flag=True, help="No profile uses it.")
+@click.option("--local/--not-local", default=None, help="Whether the address is on a network of yours.")
+@click.option("--network/--no-network", default=None, help="Whether the program reaches the web.")
+@click.option("--read", multiple=True, help="Folder that the program may read. Repeatable.")
+@click.option("--write", multiple=True, help="Folder that the program may write. Repeatable.")
+@click.option("--timeout", "timeout_s", type=float, help="Seconds after which a call is given up.")
+@click.option("--key", "keys", multiple=True, metavar="NAME", help="Key to ask for; 'bearer' of an address.")
+@home_option
+def change(
+    name: str,
+    place: tuple[str, ...],
+    profiles: tuple[str, ...],
+    no_profile: bool,
+    local: bool | None,
+    network: bool | None,
+    read: tuple[str, ...],
+    write: tuple[str, ...],
+    timeout_s: float | None,
+    keys: tuple[str, ...],
+    home: Path | None,
+) -> None:
+    """Change a server. What is not given stays; with another PLACE, its keys and its sign-in are deleted."""
+    given: JsonObject = {"local": local, "network": network, "timeout_s": timeout_s}
+    given |= {"read": list(read) or None, "write": list(write) or None}
+    given["profiles"] = [] if no_profile else list(profiles) or None
+    is_remote = bool(place) and place[0].startswith(("http://", "https://"))
+    if is_remote:
+        given |= {"url": place[0]}
+    elif place:
+        given |= {"command": place[0], "args": list(place[1:])}
+
+    async def work(toolbox: EverturnToolbox, store: Store, config: Config) -> None:
+        book, sign_ins = toolbox.mcp.book, toolbox.mcp.sign_ins
+        before = await book.get(name)
+        book.refuse_configured(name)
+        kept = {field: value for field, value in given.items() if value is not None}
+        row = msgspec.to_builtins(before)
+        if place and is_remote != before.is_remote:  # the settings of the other kind mean nothing now
+            row = {field: row[field] for field in ("name", "enabled", "profiles", "timeout_s")}
+        server = make_server({**row, **kept})
+        for profile in server.profiles:
+            await toolbox.profile_book.get(profile)
+        read_keys: dict[str, str | None] = {key: await asyncio.to_thread(_read_key, key) for key in keys}
+        if place_of(server) != place_of(before):
+            await sign_ins.forget(name)  # what was given for one place is not sent to another
+        await book.change(server)
+        await sign_ins.keep_keys(name, read_keys)
+        await _note(config, "mcp.changed", f"{name} ({place_of(server)})")
+        console().print(f"Changed {name}. Next: everturn mcp test {name}")
+
+    _with_toolbox(home, work)
+
+
+@mcp.command()
+@click.argument("name")
+@click.option("--off/--on", "is_off", default=True, help="Switch it off, or on again.")
+@home_option
+def switch(name: str, is_off: bool, home: Path | None) -> None:
+    """Switch a server off or on."""
+
+    async def work(toolbox: EverturnToolbox, store: Store, config: Config) -> None:
+        server = await toolbox.mcp.book.get(name)
+        await toolbox.mcp.book.change(msgspec.structs.replace(server, enabled=not is_off))
+        await _note(config, "mcp.changed", f"{name} ({'off' if is_off else 'on'})")
+        console().print(f"{name} is {'off' if is_off else 'on'}.")
+
+    _with_toolbox(home, work)
+
+
+@mcp.command()
+@click.argument("name")
+@click.argument("tool")
+@click.argument("mode", type=click.Choice(["allow", "ask", "off"]))
+@home_option
+def mode(name: str, tool: str, mode: Mode, home: Path | None) -> None:
+    """Say whether the agent may call a tool that you have trusted: allow, ask or off."""
+
+    async def work(toolbox: EverturnToolbox, store: Store, config: Config) -> None:
+        state = await toolbox.mcp.state(OWNER, await toolbox.mcp.book.get(name))
+        known = next((one for one in state.modes if one.name == tool), None)
+        if known is None:
+            raise NotFound("tool", f"{name}: {tool}")
+        if known.is_new and mode != "off":
+            raise WrongState(
+                f"You have not trusted {tool} of {name} yet. Nothing was changed.",
+                hint=f"Read it first: everturn mcp trust {name}",
+            )
+        await toolbox.mcp.set_mode(OWNER, name, tool, known.digest, mode)
+        await _note(config, "mcp.trusted", f"{name} {tool}: {mode}")
+        console().print(f"{tool} of {name}: {mode}.")
+
+    _with_toolbox(home, work)
 
 
 def _read_key(name: str) -> str:

@@ -40,8 +40,19 @@ _name = click.argument("name")
 @click.pass_context
 def skills(ctx: click.Context, is_json: bool, home: Path | None) -> None:
     """List skills: their state, name and description. The agent uses only those that are trusted."""
-    if ctx.invoked_subcommand is not None:
-        return
+    if ctx.invoked_subcommand is None:
+        _print_list(home, is_json=is_json)
+
+
+@skills.command("list")
+@click.option("--json", "is_json", is_flag=True, help="Print JSON, one skill per line.")
+@home_option
+def list_(is_json: bool, home: Path | None) -> None:
+    """List skills: their state, name and description."""
+    _print_list(home, is_json=is_json)
+
+
+def _print_list(home: Path | None, *, is_json: bool) -> None:
     found = _with_book(home, lambda book: _list(book))
     for skill in found:
         click.echo(_as_json(skill) if is_json else _as_line(skill))

@@ -15,7 +15,6 @@ from everturn.domain.messages import Outcome
 from everturn.domain.model import ToolSchema
 from everturn.domain.store_values import File
 
-
 # Calls a tool that is found instead of being listed in every request.
 CALL_FOUND_TOOL: Final = "call_tool"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from everturn.domain.errors import Invalid, WrongState
@@ -537,3 +538,23 @@ def test_names_fit_every_provider() -> None:
     long = tool_name("server", "t" * 100)
     assert all(len(name) <= 64 and name.replace("_", "").replace("-", "").isalnum() for name in (odd, long))
     assert tool_name("x", "a.b") != tool_name("x", "a_b")
+
+
+async def test_a_server_that_was_changed_elsewhere_is_started_anew(open_mcp: Open) -> None:
+    async with open_mcp() as kit:
+        book = kit.toolbox.mcp.book
+        first = McpServer(
+            name="page",
+            command=python_program()[0],
+            args=(str(EXAMPLE),),
+            read=(str(EXAMPLE),),
+            env={"WHO": "one"},
+            profiles=("with-mcp",),
+        )
+        await book.add(first)
+        await trust_all(kit)
+        assert "'WHO': 'one'" in (await kit.run("page__environment", PROFILE)).text
+        # As another worker and the command line do: they write the record, and know no session of this server.
+        await book.change(msgspec.structs.replace(first, env={"WHO": "two"}))
+        await trust_all(kit)
+        assert "'WHO': 'two'" in (await kit.run("page__environment", PROFILE)).text

@@ -52,7 +52,7 @@ class Connection:
     """
 
     def __init__(self, server: McpServer, link: Link, clock: Clock, report: Report, changed: Changed) -> None:
-        self._server = server
+        self.server = server
         self._link = link
         self._clock = clock
         self._report = report
@@ -120,7 +120,7 @@ class Connection:
             self.is_ended = True
             self._client = None
             if not self._opened.is_set():
-                self._failure = self._failure or f"The MCP server {self._server.name} ended at once."
+                self._failure = self._failure or f"The MCP server {self.server.name} ended at once."
             if self._failure:
                 self._report(self._failure, self._last_words(), caught)
                 self._failure += self._last_words()
@@ -177,7 +177,7 @@ class Connection:
                 try:
                     self.catalog = await read_catalog(client)
                 except Exception as error:  # the boundary to a foreign program
-                    _log.info("the MCP server %s did not list again: %s", self._server.name, error)
+                    _log.info("the MCP server %s did not list again: %s", self.server.name, error)
                     continue
                 await self._changed(self.catalog)
 
@@ -196,7 +196,7 @@ class Connection:
                 async for _ in events:
                     self._stale.set()
         except Exception as error:  # the boundary to a foreign program; it is asked again when it starts
-            _log.debug("the MCP server %s tells of no changes: %s", self._server.name, error)
+            _log.debug("the MCP server %s tells of no changes: %s", self.server.name, error)
 
     async def _hear(self, message: SdkMessage) -> None:
         if getattr(message, "method", "") in _CHANGES:
@@ -208,7 +208,7 @@ class Connection:
         types = importlib.import_module("mcp_types")
         if len(self._asking) != 1:
             return types.ElicitResult(action="cancel")
-        reply = await self._asking[0](read_elicitation(self._server.name, params))
+        reply = await self._asking[0](read_elicitation(self.server.name, params))
         return types.ElicitResult(action=reply.action, content=reply.content)
 
     # --- calls ---------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Connection:
             return self._with_refused(result_of(answer))
         self._give_up()
         raise ServerDied(
-            f"{self._server.name} did not answer within {timeout_s:g} s; whether {name} took effect is "
+            f"{self.server.name} did not answer within {timeout_s:g} s; whether {name} took effect is "
             "unknown."
         )
 
@@ -244,11 +244,11 @@ class Connection:
         """Send a request that changes nothing. Raises ToolFailed."""
         with anyio.move_on_after(timeout_s):
             return await self._send(send, what)
-        raise ToolFailed(f"{self._server.name} did not answer within {timeout_s:g} s.")
+        raise ToolFailed(f"{self.server.name} did not answer within {timeout_s:g} s.")
 
     async def _send(self, send: Callable[[McpClient], Awaitable[T]], what: str) -> T:
         if self._client is None:
-            raise ToolFailed(f"The MCP server {self._server.name} is not running; nothing was done.")
+            raise ToolFailed(f"The MCP server {self.server.name} is not running; nothing was done.")
         fate = follow_fate()
         try:
             return await send(self._client)
@@ -263,7 +263,7 @@ class Connection:
         self._link.refused.clear()
         note = (
             f"[not allowed, and not contacted: {names}. The user can add them to hosts of "
-            f"[mcp.{self._server.name}] in config.toml.]"
+            f"[mcp.{self.server.name}] in config.toml.]"
         )
         return msgspec.structs.replace(result, text=f"{result.text}\n{note}")
 
@@ -274,7 +274,7 @@ class Connection:
         self._stop.set()
 
     def _failed(self, what: str, error: Exception, fate: RequestFate) -> ToolFailed:
-        name = self._server.name
+        name = self.server.name
         if fate.wants_sign_in:
             self._give_up()  # the next session begins with the new sign-in
             return ServerSignInNeeded(f"The MCP server {name} wants you to sign in.")
@@ -296,7 +296,7 @@ class Connection:
         return ToolFailed(f"{name} refused {what}: {one_line(str(error), 2000)}")
 
     def _why(self, error: BaseException, fate: RequestFate) -> str:
-        name = self._server.name
+        name = self.server.name
         if fate.wants_sign_in:
             self._wants_sign_in = True
             return f"The MCP server {name} wants you to sign in."

@@ -131,7 +131,9 @@ def _kind(field: JsonObject, *, with_titles: bool = False) -> str:
         return f"one of {shown}"
     kind, form = str(field.get("type")), str(field.get("format"))
     if kind == "string":
-        return {"date": "a date, as in 2026-01-31", "email": "a mail address", "uri": "an address"}.get(form, "text")
+        return {"date": "a date, as in 2026-01-31", "email": "a mail address", "uri": "an address"}.get(
+            form, "text"
+        )
     return {"boolean": "yes or no", "integer": "a whole number", "number": "a number"}.get(kind, "text")
 
 

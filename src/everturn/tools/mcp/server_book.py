@@ -120,6 +120,11 @@ class ServerBook:
             return None
 
 
+def place_of(server: McpServer) -> str:
+    """Its address, or its command with the arguments. Keys and a sign-in belong to it."""
+    return server.url or " ".join((server.command, *server.args))
+
+
 def make_server(table: JsonObject) -> McpServer:
     """Raises Invalid."""
     try:

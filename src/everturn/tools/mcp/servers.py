@@ -311,6 +311,10 @@ class McpServers:
     def _connection(self, owner: str, server: McpServer, workspace: Path, session_id: str) -> Connection:
         key = (server.name, Path(session_id) if server.is_remote else workspace)
         connection = self._connections.get(key)
+        if connection is not None and _config_digest(connection.server) != _config_digest(server):
+            # Changed on another worker or with the command line: what was allowed then may not be now.
+            connection.stop()
+            connection = None
         if connection is None or connection.is_ended:
             if self._group is None:
                 raise RuntimeError("McpServers is used before it was opened")

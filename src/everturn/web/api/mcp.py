@@ -14,7 +14,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.store import Sessions
 from everturn.engine import Engine
 from everturn.tools import EverturnToolbox, McpServer, ServerState
-from everturn.tools.mcp.server_book import make_server
+from everturn.tools.mcp.server_book import make_server, place_of
 from everturn.web.access.audit import Audit
 from everturn.web.access.identity import LOCAL_OWNER, Scope
 from everturn.web.api.sessions import SessionId
@@ -290,21 +290,21 @@ class McpApi:
         await self._mcp.sign_ins.forget(server.name)
         await self._mcp.sign_ins.keep_keys(server.name, call.body.keys)
         await self._mcp.book.add(server)
-        await self._audit.note("mcp.added", call.caller, f"{server.name} ({_place(server)})")
+        await self._audit.note("mcp.added", call.caller, f"{server.name} ({place_of(server)})")
         return await self._state(call.owner, server.name)
 
     async def change(self, call: ApiCall[Nothing, ServerSettings]) -> ServerOut:
         before = await self._mcp.book.get(call.path["server"])
         server = make_server({**msgspec.to_builtins(before), **call.body.settings})
         await self._check_profiles(server)
-        if _place(server) != _place(before):
+        if place_of(server) != place_of(before):
             # What was given for one place is not sent to another.
             self._mcp.book.refuse_configured(server.name)
             await self._mcp.sign_ins.forget(server.name)
         await self._mcp.book.change(server)
         await self._mcp.sign_ins.keep_keys(server.name, call.body.keys)
         self._mcp.servers.forget(server.name)
-        await self._audit.note("mcp.changed", call.caller, f"{server.name} ({_place(server)})")
+        await self._audit.note("mcp.changed", call.caller, f"{server.name} ({place_of(server)})")
         return await self._state(call.owner, server.name)
 
     async def remove(self, call: ApiCall[Nothing, Nothing]) -> None:
@@ -400,17 +400,13 @@ class McpApi:
             **{name: getattr(state, name) for name in state.__struct_fields__},
             is_connected=state.state == "running",
             kind="http" if server.is_remote else "stdio",
-            place=_place(server),
+            place=place_of(server),
             origin="config" if is_configured else "page",
             enabled=server.enabled,
             profiles=tuple(sorted(using)),
             server=server if may_edit and not is_configured else None,
             keys=self._mcp.sign_ins.key_names(server.name),
         )
-
-
-def _place(server: McpServer) -> str:
-    return server.url or " ".join((server.command, *server.args))
 
 
 def _page(title: str, text: str, status: int = 200) -> Raw:
