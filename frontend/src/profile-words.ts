@@ -95,6 +95,7 @@ export const profileWords = {
   tryAgain: "Try again",
   tryRunning: "At work…",
   trySaid: "It said nothing.",
+  tryNeedsPrompt: "Write a prompt first.",
   instructions: "Instructions",
   instructionsLead: "What every agent of yours is told, whatever its profile. Guests do not get it.",
   instructionsHint: "Such as: answer briefly; use metric units; my projects are in ~/code.",

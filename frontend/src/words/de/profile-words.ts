@@ -94,6 +94,7 @@ export const profileWords: Twin<typeof english> = {
   tryAgain: "Noch einmal",
   tryRunning: "Bei der Arbeit…",
   trySaid: "Es hat nichts gesagt.",
+  tryNeedsPrompt: "Zuerst einen Prompt schreiben.",
   instructions: "Anweisungen",
   instructionsLead: "Was jedem Agenten gesagt wird, mit jedem Profil. Gäste bekommen es nicht.",
   instructionsHint: "Etwa: kurz antworten; metrische Einheiten; meine Projekte liegen in ~/code.",
