@@ -135,13 +135,14 @@ class Terminal:
         self._master = master
         self.text = ""
 
-    async def until(self, words: str) -> None:
-        """Wait for words that come after those waited for before."""
+    async def until(self, words: str) -> str:
+        """Wait for words that come after those waited for before. What came before them is returned."""
         with anyio.fail_after(PATIENCE_S):
             while words not in self.text:
                 await anyio.wait_readable(self._master)
                 self.text += os.read(self._master, 4096).decode(errors="replace")
-        self.text = self.text.partition(words)[2]
+        passed, _, self.text = self.text.partition(words)
+        return passed
 
     def press(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -497,3 +498,77 @@ async def test_tab_completes_the_names_of_prompts(data_dir: Path, wires: WireSer
         chat.press("\r")
         await wires.asked("Report on the week.")
         await chat.until("Seen.")
+
+
+async def test_a_model_is_named_by_a_part_of_its_name_and_an_unknown_one_is_refused(
+    data_dir: Path, wires: WireServer
+) -> None:
+    names = ("big-one", "small-one", "small-two", "text-embedding-small")
+    wires.route("/v1/models", {"object": "list", "data": [{"id": name} for name in names]})
+    wires.play(*[WireAnswer(openai_answer(["Seen."])) for _ in range(3)])
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    flags = ("--model", "openai:test-model")
+    async with server(environ, port), terminal(environ, port, *flags) as chat:
+        await chat.until(_EDITING)
+        chat.press("/model nonesuch\r")
+        await chat.until("There is no model nonesuch; nothing was changed.")
+        await chat.until(_EDITING)
+        chat.press("/model small\r")
+        await chat.until("small fits several models: openai:small-one, openai:small-two.")
+        await chat.until(_EDITING)
+        chat.press("/model big\t")  # the provider's name comes by itself
+        await chat.until("openai:big-one")
+        chat.press("\r")
+        await chat.until("The next answer is from openai:big-one.")
+        await chat.until(_EDITING)
+        chat.press("/model two\r")
+        await chat.until("The next answer is from openai:small-two.")
+        await chat.until(_EDITING)
+        chat.press("Hello\r")
+        assert (await wires.asked("Hello")).json["model"] == "small-two"
+
+
+async def test_the_reason_of_a_failed_answer_is_printed_once(data_dir: Path, wires: WireServer) -> None:
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    reason = "There is no model provider 'nowhere'"
+    flags = ("--model", "openai:test-model")
+    async with server(environ, port), terminal(environ, port, *flags) as chat:
+        await chat.until(_EDITING)
+        chat.press("/model nowhere:model\r")
+        await chat.until("The next answer is from nowhere:model.")
+        await chat.until(_EDITING)
+        chat.press("Hello\r")
+        await chat.until(reason)
+        assert reason not in await chat.until(_EDITING)
+
+
+async def test_a_turn_that_waited_goes_on_in_sight_when_approve_answers_it(
+    data_dir: Path, wires: WireServer
+) -> None:
+    arguments = json.dumps({"command": "$TOOL --version"})
+    wires.play(
+        WireAnswer(
+            sse(openai_call(0, arguments, "call_1", "terminal"), openai_delta(finish="tool_calls"), b"[DONE]")
+        ),
+        WireAnswer(openai_answer(["Then I will not."])),
+    )
+    environ, port = environment(data_dir, wires, PYTHONUNBUFFERED="1"), free_port()
+    address = f"http://127.0.0.1:{port}"
+    async with server(environ, port):
+        async with httpx2.AsyncClient(base_url=address, timeout=PATIENCE_S, trust_env=False) as http:
+            made = (await http.post("/api/sessions", json={"title": "Waiting"})).json()
+            await http.post(
+                f"/api/sessions/{made['id']}/turns",
+                json={"text": "Fetch it"},
+                headers={"Idempotency-Key": "k"},
+            )
+            with anyio.fail_after(PATIENCE_S):
+                while not (await http.get("/api/approvals")).json()["items"]:
+                    await anyio.lowlevel.checkpoint()
+        async with program(environ, "chat", "--server", address, "--session", made["id"]) as chat:
+            await chat.type("/approve")
+            await chat.until("Run this command?")
+            await chat.type("n")
+            await chat.until("Then I will not.")
+            await chat.leave()
+            await chat.rest()

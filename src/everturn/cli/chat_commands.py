@@ -24,6 +24,7 @@ from everturn.domain.json_types import Json
 
 _LISTED = 20
 _ABOUT_CHARS_MAX = 60
+_FITTING_SHOWN = 6
 _PIECE_BYTES = 1 << 16
 _CONFLICT = "files_conflict"
 _FILES_PROMPT = "  Your files: [k]eep · [r]estore earlier · [b]oth · [c]ancel "
@@ -115,6 +116,7 @@ class ChatCommands:
 
     async def _model(self, name: str) -> None:
         session = self.session
+        name = await self._resolve_model(name)
         if not name:
             known = None
             if session.session_id is not None:
@@ -129,6 +131,7 @@ class ChatCommands:
     # --- moves ---------------------------------------------------------------------------------------
 
     async def _retry(self, model: str) -> None:
+        model = await self._resolve_model(model)
         accepted = await self._move("retry", {"model": model} if model else {})
         if accepted is not None:
             await self.session.show(str(accepted["turn"]["id"]), int(accepted["cursor"]))
@@ -175,12 +178,23 @@ class ChatCommands:
         items = (await self._client.call("GET", "/api/approvals"))["items"]
         if not items:
             return self._print("Nothing waits for you.")
+        mine: Ask | None = None
+        position = await self._position()
         for item in items:
             ask = msgspec.convert(item, Ask)
             if ask.session_id != self.session.session_id:
                 self._print(f"In {ask.session_id}:")
+            else:
+                mine = ask
             await self.session.answer(ask)
-        return None
+        if mine is not None:
+            return await self.session.show(mine.turn_id, position)  # the turn goes on
+        return self._print("Answered.")
+
+    async def _position(self) -> int:
+        if self.session.session_id is None:
+            return 0
+        return int((await self._client.call("GET", self._path()))["position"])
 
     async def _jobs(self, words: str) -> None:
         verb, _, ident = words.partition(" ")
@@ -221,7 +235,7 @@ class ChatCommands:
             if name == "/attach":
                 return files_like(rest), len(rest)
             if name in ("/model", "/retry"):
-                return [model for model in await self._model_names() if model.startswith(rest)], len(rest)
+                return _fitting(rest, await self._model_names()), len(rest)
             word = line.rsplit(None, 1)[-1] if line and not line[-1].isspace() else ""
             if word.startswith("@") and self.session.session_id is not None:
                 found = await self._client.call("GET", f"{self._path()}/files?q={_quoted(word[1:])}")
@@ -242,10 +256,27 @@ class ChatCommands:
         except EverturnError:
             return ()  # the commands work without them
 
+    async def _resolve_model(self, name: str) -> str:
+        """The one model that a part of its name fits; empty for an empty name. ``provider:name`` may exist
+        without being listed, and is taken as it is. Raises Invalid."""
+        names = await self._model_names() if name else []
+        fitting = _fitting(name, names) if name else []
+        if not name or name in names or len(fitting) == 1:
+            return name if not name or name in names else fitting[0]
+        if fitting and ":" not in name:
+            some = ", ".join(printable(model) for model in fitting[:_FITTING_SHOWN])
+            raise Invalid(f"{printable(name)} fits several models: {some}.", hint="Write more of the name.")
+        if ":" not in name:
+            raise Invalid(
+                f"There is no model {printable(name)}; nothing was changed.",
+                hint="Tab after /model completes names; 'everturn models list' lists them.",
+            )
+        return name
+
     async def _model_names(self) -> list[str]:
         if self._models is None:
             found = await self._client.call("GET", "/api/models")
-            self._models = [str(model["name"]) for model in found["models"]]
+            self._models = [str(model["name"]) for model in found["models"] if model.get("can_chat", True)]
         return self._models
 
     def _path(self) -> str:
@@ -261,6 +292,20 @@ _HELP = """\
 Enter sends. With the extra "chat": Alt-Enter begins a new line, Tab completes commands, skills, prompts,
 models and files, and @ names a file of the session. Ctrl-C during an answer stops it. To send a
 message that starts with a slash, type // or a space first."""
+
+
+def _fitting(part: str, names: Sequence[str]) -> list[str]:
+    """The names with this part: those that begin with it, else those whose model begins so, else all."""
+    wanted = part.lower()
+    for begins in (
+        lambda name: name.startswith(wanted),
+        lambda name: name.partition(":")[2].startswith(wanted),
+        lambda name: wanted in name,
+    ):
+        if found := [name for name in names if begins(name.lower())]:
+            whole = [name for name in found if wanted in (name.lower(), name.lower().partition(":")[2])]
+            return whole if len(whole) == 1 else found
+    return []
 
 
 def _text_of(message: Json) -> str:

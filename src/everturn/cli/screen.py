@@ -44,6 +44,7 @@ class Screen:
         self._live: Live | None = None
         self._said_something = False
         self._progressed = ("", 0)
+        self._abandoned = ""  # why the last attempt ended, as it was printed
         self.end: ev.Payload | None = None
 
     def show(self, payload: ev.Payload | ev.Unknown) -> bool:
@@ -102,6 +103,10 @@ class Screen:
 
     def _rest(self, payload: ev.Payload) -> None:
         line = describe(payload)
+        if isinstance(payload, ev.StepAbandoned):
+            self._abandoned = payload.message
+        elif isinstance(payload, ev.TurnFailed) and payload.failure.message == self._abandoned:
+            line = payload.failure.hint  # the reason stands above
         if line:
             self.close()
             self._note(line)
