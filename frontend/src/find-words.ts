@@ -5,4 +5,7 @@ export const findWords = {
   shownTag: (tag: string) => `Tagged ${tag}`,
   showAll: "Show all sessions",
   nothing: "No sessions here",
+  archive: "Archive",
+  leaveArchive: "Leave the archive",
+  archiveEmpty: "Nothing is archived",
 };

@@ -52,6 +52,52 @@ async def test_a_tag_shows_its_sessions_wherever_they_are_in_the_list(data_dir: 
         assert house.complaints == []
 
 
+async def test_the_search_finds_tags_and_titles_that_the_list_has_not_read(data_dir: Path) -> None:
+    made = await many_sessions(data_dir, COUNT)
+    async with open_store(data_dir=data_dir) as store:
+        await store.sessions.change(OWNER, made[0], SessionPatch(title="Zeppelin hangar", tags=("garden",)))
+        await store.sessions.change(OWNER, made[1], SessionPatch(title="Zeppelin moored", archived=True))
+        for at in range(2, 2 + 60):  # the first page of the list shows newer ones
+            await store.sessions.change(OWNER, made[COUNT - at], SessionPatch(pinned=False, tags=("newer",)))
+    async with open_house(data_dir) as house:
+        page = await (await house.context()).new_page()
+        await page.goto(house.url)
+        await expect(page.locator(".side .row").first).to_be_visible()
+        await page.get_by_role("button", name="Search").first.click()
+        field = page.get_by_role("combobox", name="Search and commands")
+        await field.fill("zeppel")
+        await expect(page.locator(".pal .pr", has_text="Zeppelin hangar")).to_be_visible()
+        await expect(page.locator(".pal .pr", has_text="Zeppelin moored")).to_be_visible()
+        await field.fill("garden")
+        await expect(page.locator(".pal .pr", has_text="#garden")).to_have_count(1)
+        assert await serious(page) == []
+        await page.locator(".pal .pr", has_text="Zeppelin hangar").click()
+        await expect(page.locator(".bar h1")).to_contain_text("Zeppelin hangar")
+        assert house.complaints == []
+
+
+async def test_the_archive_says_that_it_is_one_and_shows_all_of_it(data_dir: Path) -> None:
+    made = await many_sessions(data_dir, COUNT)
+    async with open_store(data_dir=data_dir) as store:
+        for session in made[:250]:
+            await store.sessions.change(OWNER, session, SessionPatch(archived=True))
+        await store.sessions.change(OWNER, made[0], SessionPatch(title="The very oldest", archived=True))
+    async with open_house(data_dir) as house:
+        page = await (await house.context()).new_page()
+        await page.goto(house.url)
+        await page.get_by_role("button", name="Show archived").click()
+        await expect(page.locator(".side .narrowed")).to_contain_text("Archive")
+        listed = page.locator(".side .list")
+        await expect(page.locator(".side .row").first).to_be_visible()
+        for _ in range(3):  # each end of what was read brings the next page
+            await listed.evaluate("list => list.scrollTo(0, list.scrollHeight)")
+            await expect(page.locator(".side .row").last).to_be_visible()
+        await expect(listed.locator(".inner")).to_have_attribute("style", re.compile(r"height: 8\d{3}px"))
+        await page.get_by_role("button", name="Leave the archive").click()
+        await expect(page.locator(".side .narrowed")).to_have_count(0)
+        assert house.complaints == []
+
+
 async def test_several_sessions_are_tagged_archived_exported_deleted_and_brought_back(
     data_dir: Path, tmp_path: Path
 ) -> None:
@@ -109,6 +155,7 @@ async def test_usage_is_drawn_by_day_and_downloaded(data_dir: Path, tmp_path: Pa
         page = await (await house.context()).new_page()
         await page.goto(f"{house.url}#/settings/usage")
         await expect(page.locator(".chart .oneday")).to_have_count(30)
+        await expect(page.locator(".ends")).to_contain_text(re.compile(r"\d+ [A-Z][a-z]{2} \d{4}"))
         await page.get_by_label("Period").select_option("7")
         await expect(page.locator(".chart .oneday")).to_have_count(7)
         assert await serious(page) == []
@@ -126,11 +173,13 @@ async def test_the_audit_log_is_shown_and_filtered(data_dir: Path) -> None:
         await house.api("POST", "api/tokens", json={"label": "for the phone"})
         page = await (await house.context()).new_page()
         await page.goto(f"{house.url}#/settings/audit")
-        await expect(page.get_by_text("token.created")).to_be_visible()
+        await expect(page.get_by_text("Token created")).to_be_visible()
         await page.get_by_label("Filter").fill("nothing like it")
         await expect(page.get_by_text("Nothing matches.")).to_be_visible()
-        await page.get_by_label("Filter").fill("TOKEN")
-        await expect(page.get_by_text("token.created")).to_be_visible()
+        await page.get_by_label("Filter").fill("TOKEN CREATED")
+        await expect(page.get_by_text("Token created")).to_be_visible()
+        await page.get_by_label("Filter").fill("token.created")
+        await expect(page.get_by_text("Token created")).to_be_visible()
         assert await serious(page) == []
         assert house.complaints == []
 

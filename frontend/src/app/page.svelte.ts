@@ -458,6 +458,14 @@ export class Page {
     return this.api.get("api/search", { query: { q: query, limit: 20, ...within }, signal });
   }
 
+  /** Sessions with these words in the title or a tag, also archived ones. */
+  async sessionsNamed(words: string, signal: AbortSignal): Promise<Session[]> {
+    const lists = await Promise.all(
+      ["false", "true"].map((archived) => this.api.get<{ items: Session[] }>("api/sessions", { query: { q: words.slice(0, 200), archived, limit: 6 }, signal })),
+    );
+    return lists.flatMap((list) => list.items);
+  }
+
   // --- the user -------------------------------------------------------------------------------
 
   async copyConversation(): Promise<void> {

@@ -8,4 +8,7 @@ export const findWords: Twin<typeof english> = {
   shownTag: (tag) => `Schlagwort ${tag}`,
   showAll: "Alle Sitzungen anzeigen",
   nothing: "Hier gibt es keine Sitzungen",
+  archive: "Archiv",
+  leaveArchive: "Archiv verlassen",
+  archiveEmpty: "Nichts ist archiviert",
 };
