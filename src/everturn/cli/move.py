@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from everturn.cli.common import console, printable, progress, run
-from everturn.move import move_store
+from everturn.domain.extras import report_missing
 
 
 @click.command()
@@ -20,6 +20,8 @@ def move(source: str, target: str) -> None:
 
     The target must be empty. If the command is interrupted, run it again.
     """
+    with report_missing("PostgreSQL", "postgresql"):
+        from everturn.move import move_store
     out = console()
     with progress("Moving") as report:
         moved = run(move_store(source, target, report))

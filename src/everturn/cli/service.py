@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import pwd
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,14 @@ from everturn.domain.errors import EverturnError, Invalid
 
 _MANAGER_S = 120.0
 _UNIT = f"{NAME}.service"
+# Whether a folder, or what has to be made for it, can be written.
+_WRITABLE = """
+import os, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+while not folder.exists():
+    folder = folder.parent
+sys.exit(not os.access(folder, os.W_OK | os.X_OK))
+"""
 system_option = click.option(
     "--system", "is_system", is_flag=True, help="A service of the system, which starts with it. Needs root."
 )
@@ -50,6 +59,8 @@ def install(is_system: bool, account: str | None, is_printed: bool, home: Path |
         click.echo(_content(plan).decode(), nl=False)
         return
     _require_manager(is_system)
+    if account:
+        _require_access(plan)
     file = _file(is_system)
     _refuse_foreign(file)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +189,56 @@ def _require_manager(is_system: bool) -> None:
             hint="Start 'everturn serve' as your system starts servers; --print shows a unit to copy from.",
         )
     if sys.platform != "darwin":
-        _systemctl(is_system, "show", "--property=Version")
+        try:
+            _systemctl(is_system, "show", "--property=Version")
+        except EverturnError as error:
+            raise Invalid(error.message, hint=_no_manager_hint(is_system)) from error
+
+
+def _no_manager_hint(is_system: bool) -> str:
+    start = "start 'everturn serve' as your system starts servers; --print shows a unit to copy from."
+    if is_system:
+        return f"systemd does not run here, as in most containers: {start}"
+    return (
+        "systemd has no session for this user here. Log in as the user (sudo and su do not make one), or "
+        "install it for the system: --system --run-as USER. "
+        f"Where systemd does not run, as in most containers, {start}"
+    )
+
+
+def _require_access(plan: ServicePlan) -> None:
+    """Raises Invalid if the service's user cannot run this installation or write to the data folder."""
+    if not _can_run(plan, "import everturn"):
+        raise Invalid(
+            f"{plan.account} cannot run {plan.command[0]}, so the service could not start.",
+            hint="Install Everturn where every user may read it, such as /opt/everturn, and run this command "
+            "from there. What 'uv tool' and pipx install in a home folder, only its owner can run.",
+        )
+    if not _can_run(plan, _WRITABLE, str(plan.home)):
+        raise Invalid(
+            f"{plan.account} cannot write to the data folder {plan.home}.",
+            hint=f"Make it: install -d -m 700 -o {plan.account} {shlex.quote(str(plan.home))}",
+        )
+
+
+def _can_run(plan: ServicePlan, program: str, *words: str) -> bool:
+    user = pwd.getpwnam(plan.account)
+    try:
+        done = subprocess.run(  # noqa: S603 - the Python of the service
+            [plan.command[0], "-c", program, *words],
+            user=user.pw_uid,
+            group=user.pw_gid,
+            extra_groups=os.getgrouplist(plan.account, user.pw_gid),
+            cwd="/",
+            env={"HOME": user.pw_dir, "PATH": os.defpath},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_MANAGER_S,
+            check=False,
+        )
+    except PermissionError:  # not even the interpreter
+        return False
+    return done.returncode == 0
 
 
 def _systemctl(is_system: bool, *words: str) -> str:

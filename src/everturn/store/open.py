@@ -13,7 +13,7 @@ from types import ModuleType
 
 from everturn.domain.clock import Clock, SystemClock
 from everturn.domain.errors import StoreRefused
-from everturn.domain.extras import install_command
+from everturn.domain.extras import report_missing
 from everturn.domain.ids import Ids
 from everturn.domain.machine import Machine
 from everturn.domain.probe import Probe
@@ -168,11 +168,6 @@ def _restore_sqlite(source: Path, target: Path) -> None:
 
 def _postgres() -> ModuleType:
     """The PostgreSQL driver, imported only when it is used: its package is an extra."""
-    try:
+    with report_missing("PostgreSQL", "postgresql"):
         from everturn.store import postgres
-    except ModuleNotFoundError as error:
-        raise StoreRefused(
-            f"PostgreSQL needs the package {error.name}, which is not installed.",
-            hint=f"Install it with: {install_command('postgresql')}",
-        ) from error
     return postgres

@@ -79,6 +79,32 @@ def test_a_service_of_the_system_names_its_user(asked: Path) -> None:
     )
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs services of the system")
+def test_a_user_who_cannot_run_the_installation_or_write_the_data_is_refused(
+    asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = asked.parent / "closed"
+    closed.mkdir(mode=0o700)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("sys.executable", str(closed / "python"))
+        (closed / "python").symlink_to("/usr/bin/python3")
+        refused = _service("install", "--system", "--run-as", "nobody", "--home", "/tmp/anywhere").exception
+    assert f"nobody cannot run {closed}/python" in str(refused)
+    assert "/opt/everturn" in str(refused.hint)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("everturn.cli.service._can_run", lambda plan, program, *words: not words)
+        refused = _service("install", "--system", "--run-as", "nobody", "--home", str(closed)).exception
+    assert f"nobody cannot write to the data folder {closed}" in str(refused)
+    assert "systemctl" not in asked.read_text().replace("show --property=Version", "")
+
+
+def test_where_systemd_does_not_answer_the_ways_out_are_named(asked: Path) -> None:
+    (asked.parent / "refuses").touch()
+    hint = str(_service("install").exception.hint)
+    assert "--system --run-as USER" in hint
+    assert "everturn serve" in hint
+
+
 def _plan(account: str = "") -> ServicePlan:
     command = ("/opt/100% mine/$HOME/python", "-m", "everturn", "$serve")
     return ServicePlan(command, Path("/srv/my data"), "/usr/bin:/bin", 20, account)

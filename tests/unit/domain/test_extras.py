@@ -17,4 +17,18 @@ def test_the_command_fits_the_installation(tmp_path: Path) -> None:
     assert install_command("s3", prefix=str(folder), python=python) == "pipx inject everturn 'everturn[s3]'"
     (folder / "uv-receipt.toml").touch()
     found = install_command("s3", prefix=str(folder), python=python)
-    assert found == "uv pip install --python '/opt/my tools/python' 'everturn[s3]'"
+    assert found == "uv tool install 'everturn[s3]'"
+
+
+def test_uv_is_told_all_extras_that_shall_be_there_after(tmp_path: Path) -> None:
+    wheel = tmp_path / "my wheels" / "everturn-1-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.touch()
+    receipt = tmp_path / "uv-receipt.toml"
+    receipt.write_text(
+        f'[tool]\nrequirements = [{{ name = "everturn", extras = ["pdf", "s3"], path = "{wheel}" }}, {{ name = "rich" }}]\n'
+    )
+    found = install_command("s3", prefix=str(tmp_path))
+    assert found == f"uv tool install 'everturn[pdf,s3] @ {wheel.as_uri()}'"
+    wheel.unlink()
+    assert install_command("mcp", prefix=str(tmp_path)) == "uv tool install 'everturn[pdf,s3,mcp]'"

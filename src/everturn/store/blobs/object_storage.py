@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from everturn.domain.errors import StorageAway, StoreRefused
-from everturn.domain.extras import install_command
+from everturn.domain.errors import StorageAway
+from everturn.domain.extras import report_missing
 from everturn.store.blobs.address import StorageAddress, StorageKeys, parse_address
 from everturn.store.blobs.packs import PackGone
 
@@ -152,14 +152,9 @@ class ObjectStorage:
 
 
 def _import_obstore() -> ModuleType:
-    try:
+    with report_missing("Object storage", "s3"):
         import obstore
         import obstore.exceptions
-    except ModuleNotFoundError as error:
-        raise StoreRefused(
-            f"Object storage needs the package {error.name}, which is not installed.",
-            hint=f"Install it with: {install_command('s3')}",
-        ) from error
     module: ModuleType = obstore
     return module
 

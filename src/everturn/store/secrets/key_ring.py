@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from everturn.domain.errors import Invalid, SecretUnreadable, StoreRefused
-from everturn.domain.extras import install_command
+from everturn.domain.errors import Invalid, SecretUnreadable
+from everturn.domain.extras import report_missing
 from everturn.domain.secrets import Secret
 
 if TYPE_CHECKING:  # imported where a key is used: its package belongs to the extra "postgresql"
@@ -130,11 +130,6 @@ def _bind(name: str) -> bytes:
 
 
 def _cipher(key: bytes) -> AESGCM:
-    try:
+    with report_missing("Encrypting the secrets in the store", "postgresql"):
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ModuleNotFoundError as error:
-        raise StoreRefused(
-            f"Secrets in the store need the package {error.name}, which is not installed.",
-            hint=f"Install it with: {install_command('postgresql')}",
-        ) from error
     return AESGCM(key)
