@@ -1,7 +1,7 @@
-"""Installs Everturn as a user does, with each Python that is named, and uses it: ``installed.py python3.11 python3.14``.
+"""Installs Everturn as a user does, with each Python that is named: ``installed.py python3.11 python3.14``.
 
-The wheel is built once. For each Python it is installed with plain pip, in a folder with a space in its name, and the
-server is started, asked for its page and stopped. The tests themselves: ``make test PYTHON=python3.14``.
+The wheel is built once. For each Python it is installed with plain pip, in a folder with a space in its name;
+the server is started, asked for its page and stopped. All tests: ``make test PYTHON=python3.14``.
 """
 
 from __future__ import annotations

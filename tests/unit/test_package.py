@@ -15,7 +15,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = set(PROJECT["optional-dependencies"]) - {"test"}
 
 
-def test_the_page_is_built_with_the_node_of_the_wheel_also_where_no_other_is_installed(tmp_path: Path) -> None:
+def test_the_page_is_built_with_the_node_of_the_wheel_also_where_no_other_is_installed(
+    tmp_path: Path,
+) -> None:
     """The packages of the page start ``node`` by its name."""
     (tmp_path / "sh").symlink_to("/bin/sh")
     program = "import npm; npm.run('exec', '--offline', '--call', 'command -v node')"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from contextlib import aclosing, closing
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from everturn.config import Config
 from everturn.domain.errors import BadImport
 from everturn.domain.media import describe_file
 from everturn.domain.sessions import Session
-from everturn.importers import SOURCES, Imported, ImportOutcome, import_history, open_history
+from everturn.importers import SOURCES, Imported, ImportOutcome, import_history, open_history, recognize
 from everturn.store import Store
 from everturn.store.sessions import documents
 from everturn.workspace import import_archive, open_archive
@@ -26,19 +28,43 @@ from everturn.workspace import import_archive, open_archive
 def import_(files: tuple[str, ...], home: Path | None) -> None:
     """Import sessions that were exported as JSON or as archives. Each is imported whole or not at all.
 
-    With a SOURCE, import the history of another system: hermes (its data folder), chatgpt, claude, openwebui
-    or librechat (the file that it exported). What was imported before is left as it is.
+    Or import the history of another system: the data folder of hermes, or the file that chatgpt, claude,
+    openwebui or librechat exported. The system is recognized, or named as SOURCE. What was imported before is
+    left as it is.
     """
     source = files[0] if files[0] in SOURCES and not Path(files[0]).exists() else ""
     paths = [_existing(name) for name in (files[1:] if source else files)]
-    if source:
-        if not paths:
-            raise click.UsageError(f"Name the {'folder' if source == 'hermes' else 'file'} to import.")
-        refused = with_store(home, lambda store, _: _import_histories(store, source, paths), makes_one=True)
-        raise SystemExit(1 if refused else 0)
-    for session in with_store(home, lambda store, config: _import_all(store, config, paths), makes_one=True):
-        title = printable(session.title or session.first_words or "Untitled session")
-        click.echo(f"{session.id}  {title}  ({session.messages} messages)")
+    if not paths:
+        raise click.UsageError(f"Name the {'folder' if source == 'hermes' else 'file'} to import.")
+    sources = {path: _source_of(path, source) for path in paths}
+    foreign = {path: found for path, found in sources.items() if found}
+    own = [path for path in paths if path not in foreign]
+    if own:
+        for session in with_store(
+            home, lambda store, config: _import_all(store, config, own), makes_one=True
+        ):
+            title = printable(session.title or session.first_words or "Untitled session")
+            click.echo(f"{session.id}  {title}  ({session.messages} messages)")
+    if foreign and with_store(home, lambda store, _: _import_histories(store, foreign), makes_one=True):
+        raise SystemExit(1)
+
+
+def _source_of(path: Path, named: str) -> str:
+    """The system that a file or folder comes from; empty for a session of ours, or if none is recognized."""
+    if named == "hermes" or (path.is_dir() and not named):
+        return "hermes"
+    if path.is_dir():
+        raise BadImport(f"{path} is a folder.", hint="Name the file that was exported, as a .zip or .json.")
+    try:
+        found = recognize(path)
+    except BadImport:
+        return named  # reading it says what is wrong with it
+    if named and found != named:
+        raise BadImport(
+            f"{path.name} is an export of {found}, not of {named}. Nothing of it was imported.",
+            hint=f"Run: everturn import {found} {shlex.quote(str(path))}",
+        )
+    return found
 
 
 def _existing(name: str) -> Path:
@@ -59,11 +85,11 @@ _WORDS = {
 }
 
 
-async def _import_histories(store: Store, source: str, paths: list[Path]) -> int:
+async def _import_histories(store: Store, sources: Mapping[Path, str]) -> int:
     """Returns how many conversations could not be imported."""
     counts = dict.fromkeys(ImportOutcome, 0)
     out = console(stderr=True)
-    for path in paths:
+    for path, source in sources.items():
         # Where nothing can be drawn over, drawing leaves an empty line.
         with (
             closing(open_history(source, path)) as history,

@@ -42,14 +42,14 @@ def _with_extra(receipt: Path, extra: str) -> str:
     """The requirement of ``uv tool``, with one more extra.
 
     What is installed there by other means is removed by the next ``uv tool upgrade``, and an extra that is
-    not named again is removed at once. Without the path of a wheel, uv would look in the registry.
+    not named again is removed at once. Without the path of a wheel or a clone, uv would look in the registry.
     """
     own = _own_requirement(receipt)
     extras = own.get("extras")
     names = [*(str(name) for name in extras), extra] if isinstance(extras, Sequence) else [extra]
     wanted = f"everturn[{','.join(dict.fromkeys(names))}]"
-    path = own.get("path")
-    return f"{wanted} @ {Path(path).as_uri()}" if isinstance(path, str) and Path(path).is_file() else wanted
+    path = own.get("path") or own.get("directory")
+    return f"{wanted} @ {Path(path).as_uri()}" if isinstance(path, str) and Path(path).exists() else wanted
 
 
 def _own_requirement(receipt: Path) -> Mapping[str, object]:

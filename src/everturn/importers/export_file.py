@@ -55,7 +55,13 @@ class ExportFile:
             if data.lstrip()[:1] == b"{":
                 yield msgspec.Raw(data)
             else:
-                yield from texts.items_of(data)
+                yield from self._items_of(data)
+
+    def _items_of(self, data: bytes) -> list[msgspec.Raw]:
+        try:
+            return texts.items_of(data)
+        except BadImport as error:
+            raise BadImport(f"{self._name} cannot be read: {error.message} Nothing was imported.") from error
 
     def _documents(self, name: str) -> Iterator[bytes]:
         if self._archive is None:

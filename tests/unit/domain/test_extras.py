@@ -30,5 +30,12 @@ def test_uv_is_told_all_extras_that_shall_be_there_after(tmp_path: Path) -> None
     )
     found = install_command("s3", prefix=str(tmp_path))
     assert found == f"uv tool install 'everturn[pdf,s3] @ {wheel.as_uri()}'"
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    receipt.write_text(f'[tool]\nrequirements = [{{ name = "everturn", directory = "{clone}" }}]\n')
+    assert install_command("s3", prefix=str(tmp_path)) == f"uv tool install 'everturn[s3] @ {clone.as_uri()}'"
+    receipt.write_text(
+        f'[tool]\nrequirements = [{{ name = "everturn", extras = ["pdf", "s3"], path = "{wheel}" }}]\n'
+    )
     wheel.unlink()
     assert install_command("mcp", prefix=str(tmp_path)) == "uv tool install 'everturn[pdf,s3,mcp]'"

@@ -49,6 +49,34 @@ async def test_the_command_reports_each_conversation(tmp_path: Path) -> None:
     assert again.stdout.endswith("1 already here, 1 not imported\n")
 
 
+async def test_the_system_need_not_be_named(tmp_path: Path) -> None:
+    files = [
+        ex.write(tmp_path / "a.json", ex.claude()[:1]),
+        ex.write(tmp_path / "b.json", ex.librechat()),
+        ex.hermes_folder(tmp_path / "hermes", a1=ex.hermes_session()),
+    ]
+    done = await command(tmp_path / "home", "import", *map(str, files))
+    assert done.returncode == 0, done.stderr
+    assert "Rivers" in done.stdout
+    assert done.stdout.endswith("3 imported\n")
+
+
+async def test_an_export_of_another_system_than_the_named_one_is_refused(tmp_path: Path) -> None:
+    path = ex.write(tmp_path / "my export.json", ex.claude())
+    done = await command(tmp_path / "home", "import", "chatgpt", str(path))
+    assert done.returncode == 1
+    assert "is an export of claude, not of chatgpt" in done.stderr
+    assert f"everturn import claude '{path}'" in done.stderr
+
+
+async def test_a_torn_file_is_named(tmp_path: Path) -> None:
+    path = ex.write(tmp_path / "torn.json", ex.claude())
+    path.write_bytes(path.read_bytes()[:300])
+    done = await command(tmp_path / "home", "import", "claude", str(path))
+    assert done.returncode == 1
+    assert "torn.json cannot be read" in done.stderr
+
+
 async def test_an_unknown_system_and_a_missing_file_are_named(tmp_path: Path) -> None:
     done = await command(tmp_path / "home", "import", "gemini", "export.json")
     assert done.returncode == 2
