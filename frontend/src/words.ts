@@ -460,6 +460,7 @@ const english = {
   connectAnother: "Connect another model",
   noModel: "No model is connected yet.",
   noModelText: "Choose a provider and paste a key. It is tested before it is saved.",
+  noRuntime: "Or run a small model on this computer. In a terminal:",
   answeringNow: "in use",
   saveAndUse: "Save and use",
   pasteKey: "Paste your key",

@@ -191,3 +191,28 @@ async def test_what_is_typed_right_after_the_palettes_key_goes_into_the_palette(
         await page.keyboard.type("words")
         await expect(page.get_by_role("dialog").locator("input")).to_have_value("words")
         await expect(page.locator("[data-composer]")).to_have_value("")
+
+
+async def test_a_package_without_the_local_extra_promises_no_model(data_dir: Path) -> None:
+    command = "/opt/everturn/bin/python -m pip install 'everturn[local]'"
+
+    async def without_runtime(route: Route) -> None:
+        answer = await route.fetch()
+        listed = await answer.json()
+        line = {
+            "name": "pocket:smollm2-135m",
+            "provider": "pocket",
+            "state": "no_runtime",
+            "size": 98362432,
+            "is_small": True,
+            "note": f"Set a key, start a server such as Ollama, or run: {command}",
+        }
+        await route.fulfill(response=answer, json={**listed, "default": line["name"], "models": [line]})
+
+    async with open_house(data_dir) as house:
+        page = await (await house.context()).new_page()
+        await page.route(re.compile(r"/api/models$"), without_runtime)
+        await page.goto(house.url)
+        await expect(page.get_by_role("heading", name="No model is connected yet.")).to_be_visible()
+        await expect(page.locator(".hello code")).to_have_text(command)
+        await expect(page.locator(".comp")).not_to_contain_text("Set a key")

@@ -77,6 +77,12 @@ export class ModelList {
     return this.all.filter((model) => model.state === "ready" && model.can_chat !== false);
   }
 
+  /** Whether a message would be answered: the default model has its key, or the package that runs it here. */
+  get canAnswer(): boolean {
+    const state = this.find(this.default)?.state;
+    return state === undefined ? this.all.length > 0 : state !== "needs_key" && state !== "no_runtime";
+  }
+
   /** The label, with its provider where two models have the same one. */
   distinct(name: string): string {
     const label = this.label(name);
@@ -90,7 +96,7 @@ export class ModelList {
     const wanted = name ?? this.default;
     const known = this.find(wanted);
     // The note of a local model is its proper name; the others are best known by their own.
-    if (known?.size && known.note) return known.note.replace(/ \(.*\)$/, "");
+    if (known?.size && known.note && known.state !== "no_runtime") return known.note.replace(/ \(.*\)$/, "");
     return wanted?.slice(wanted.indexOf(":") + 1) ?? words.defaultModel;
   }
 

@@ -468,6 +468,7 @@ export const words: Twin<typeof english> = {
   connectAnother: "Ein anderes Modell verbinden",
   noModel: "Noch ist kein Modell verbunden.",
   noModelText: "Wähle einen Anbieter und füge einen Schlüssel ein. Er wird geprüft, bevor er gespeichert wird.",
+  noRuntime: "Oder ein kleines Modell auf diesem Computer ausführen. Im Terminal:",
   answeringNow: "in Gebrauch",
   saveAndUse: "Speichern und benutzen",
   pasteKey: "Schlüssel einfügen",
