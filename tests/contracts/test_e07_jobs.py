@@ -163,6 +163,19 @@ async def test_e07_output_is_shown_while_it_runs_and_can_be_read(machine: Machin
         assert (await jobs.output(ME, job.id, after=5, bytes_max=100)).data == b"zwei\n"
 
 
+async def test_e07_what_python_prints_is_shown_at_once(machine: Machine) -> None:
+    async with machine.serving() as jobs:
+        wait = "import os, time; print('eins'); [time.sleep(0.02) for _ in iter(lambda: os.path.exists('go'), True)]"
+        job = await jobs.start(machine.request(f'python3 -c "{wait}"'))
+
+        async def is_shown() -> bool:
+            return (await machine.store.jobs.get(ME, job.id)).shown_bytes == 5
+
+        await until("its output is shown", is_shown)
+        (machine.workspace / "go").touch()
+        await machine.over(job)
+
+
 async def test_e07_all_output_is_shown_also_if_it_comes_faster_than_it_is_looked_at(
     machine: Machine,
 ) -> None:

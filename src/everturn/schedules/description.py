@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from everturn.domain.schedules import CronRule, IntervalRule, OnceRule, Timing
+from everturn.schedules.time_words import ordinal_suffix
 
+_ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")  # the explanation says "31th"
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 _DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _SHORT_DAYS = {day[:3].upper(): str(number) for number, day in enumerate(_DAYS[:7])}
@@ -51,7 +54,7 @@ def _describe_cron(rule: CronRule) -> str:
     # Imported here for the same reason as in ``times``.
     from cronsim.explain import explain
 
-    return explain(rule.expression)
+    return _ORDINAL.sub(lambda found: found[1] + ordinal_suffix(int(found[1])), explain(rule.expression))
 
 
 def _describe_days(weekday: str) -> str:

@@ -15,7 +15,14 @@ import msgspec
 from everturn.domain.errors import Invalid
 from everturn.domain.schedules import CronRule, IntervalRule, OnceRule, Rule, Timing
 from everturn.domain.timezones import find_zone
-from everturn.schedules.time_words import DAY_S, Day, TimeWords, split_sentence
+from everturn.schedules.time_words import (
+    DAY_S,
+    Day,
+    TimeWords,
+    has_unread_time,
+    split_sentence,
+    take_bad_clock,
+)
 
 SENTENCE_CHARS_MAX = 20_000
 _NAME_CHARS = 48
@@ -142,6 +149,8 @@ class _Answer:
         found = self._found
         at = _format_time(found.times[0]) if found.times and not found.is_half_day else "08:00"
         choices = [self._choice(f"{days} at {at}") for days in ("Every day", "Weekdays", "Tomorrow")]
+        if has_unread_time(self._task):
+            return self._ask("When?", f"The words about time cannot be read. {_HINT}", [])
         if found.times:
             return self._ask(f"At {at}. On which days?", "", choices)
         return self._ask("When?", "The sentence names no time.", choices)
@@ -170,6 +179,13 @@ class _Answer:
 
     def _ask_time(self, day: Day) -> Reading:
         vague = self._found.vague_words.strip(" ,")
+        wrong, self._task = take_bad_clock(self._task)
+        if wrong:
+            return self._ask(
+                f"{day.words}. At what time?",
+                f"{wrong} is not a time of day.",
+                [self._at(time) for time in _VAGUE[""]],
+            )
         detail = f"“{vague[:1].upper()}{vague[1:]}” could be several." if vague else ""
         choices = [self._at(time) for time in _VAGUE[self._found.vague or ""]]
         return self._ask(f"{day.words}. At what time?", f"{detail} {day.note}".strip(), choices)

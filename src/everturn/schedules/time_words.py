@@ -20,7 +20,21 @@ _MONTH_NAMES = (
     *("july", "august", "september", "october", "november", "december"),
 )
 _NUMBERS = MappingProxyType(
-    {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "ten": 10, "other": 2}
+    {
+        "a": 1,
+        "an": 1,
+        "one": 1,
+        "two": 2,
+        "three": 3,
+        "four": 4,
+        "five": 5,
+        "six": 6,
+        "ten": 10,
+        "other": 2,
+        "second": 2,
+        "third": 3,
+        "fourth": 4,  # every second day
+    }
 )
 _PLACES = MappingProxyType({"first": "#1", "second": "#2", "third": "#3", "fourth": "#4", "last": "L"})
 _UNITS = MappingProxyType({"min": 60, "h": 3600, "d": 86400, "w": 7 * 86400})
@@ -243,6 +257,15 @@ def _take_interval(found: TimeWords, match: re.Match[str]) -> bool:
     return True
 
 
+def _take_fortnight(found: TimeWords, match: re.Match[str]) -> bool:
+    """every fortnight, fortnightly, every other Monday"""
+    weekday = _day_number(match["day"]) if match["day"] else None
+    if not found.take_day(Day("Every 2 weeks", every_s=2 * _UNITS["w"], weekday=weekday)):
+        return False
+    _keep(found, match)
+    return True
+
+
 def _take_daily(found: TimeWords, match: re.Match[str]) -> bool:
     """every day, every morning, nightly"""
     if not found.take_day(Day("Every day", cron="* * *")):
@@ -294,9 +317,9 @@ def _take_month_day(found: TimeWords, match: re.Match[str]) -> bool:
     if any(not 1 <= number <= 31 for number in numbers):
         return False
     if numbers:
-        shown = " and ".join(f"{number}{_ordinal_suffix(number)}" for number in numbers)
+        shown = " and ".join(f"{number}{ordinal_suffix(number)}" for number in numbers)
         late = max(numbers)
-        note = f"Months without a {late}{_ordinal_suffix(late)} are left out." if late > 28 else ""
+        note = f"Months without a {late}{ordinal_suffix(late)} are left out." if late > 28 else ""
         made = Day(f"On the {shown}", cron=f"{','.join(map(str, numbers))} * *", note=note)
     else:
         made = Day("On the last day of the month", cron="L * *")
@@ -306,7 +329,7 @@ def _take_month_day(found: TimeWords, match: re.Match[str]) -> bool:
     return True
 
 
-def _ordinal_suffix(number: int) -> str:
+def ordinal_suffix(number: int) -> str:
     return "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
@@ -429,6 +452,28 @@ def _take_vague(found: TimeWords, match: re.Match[str]) -> bool:
     return True
 
 
+_PERIOD = rf"(?:seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|months?|quarters?|years?|{_DAY}s?)"
+_OFTEN = rf"(?:once|twice|(?:\d+|{'|'.join(_NUMBERS)})\s+times)\s+(?:a|an|every|each|per)\s+{_PERIOD}"
+_UNREAD = rf"(?:(?:every|each)\s+(?:[\w-]+\s+)?{_PERIOD}|{_OFTEN}|quarterly|biweekly)"
+_UNREAD_START = re.compile(rf"(?:{_UNREAD}|yesterday)(?!\w)", re.IGNORECASE)
+_UNREAD_END = re.compile(rf"(?<!\S){_UNREAD}(?:\s+at\s+\S+)?\W*$", re.IGNORECASE)
+_BAD_CLOCK = re.compile(r"(?:^|(?<=\s))at\s+(\d+[:.]\d+)(?!\S)\s*", re.IGNORECASE)
+
+
+def has_unread_time(task: str) -> bool:
+    """True if a task begins or ends with words about time that are not understood, such as "quarterly"."""
+    at_the_end = max(0, len(task) - _TAIL_CHARS_MAX)
+    return any((_UNREAD_START.match(task), _UNREAD_END.search(task, at_the_end)))
+
+
+def take_bad_clock(task: str) -> tuple[str, str]:
+    """A time that no clock shows, such as 25:00, and the task without it. Empty if there is none."""
+    match = _BAD_CLOCK.search(task)
+    if match is None or _clock_time(match[1]) is not None:
+        return "", task
+    return match[1], _clean(task[: match.start()] + task[match.end() :])
+
+
 def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(?:{pattern})(?![\w/:])", re.IGNORECASE)
 
@@ -446,6 +491,7 @@ _WORDS: Sequence[tuple[re.Pattern[str], Take]] = (
         _compile(rf"(?:every|each)\s+(?:({_NUMBER})\s+)?(minutes?|mins?|hours?|h|days?|weeks?)"),
         _take_interval,
     ),
+    (_compile(rf"(?:every|each)\s+(?:fortnight|other\s+(?P<day>{_DAY}))|fortnightly"), _take_fortnight),
     (
         _compile(
             r"(?:every|each)\s+(?:single\s+)?day|(?:every|each)\s+(morning|afternoon|evening|night)|daily|nightly"
@@ -465,7 +511,7 @@ _WORDS: Sequence[tuple[re.Pattern[str], Take]] = (
     ),
     (
         _compile(
-            r"(?P<lead>(?:every|each)\s+year(?:\s+on)?|yearly(?:\s+on)?|every|each|on)\s+(?:the\s+)?"
+            r"(?:(?P<lead>(?:every|each)\s+year(?:\s+on)?|yearly(?:\s+on)?|every|each|on)\s+(?:the\s+)?|(?=\d))"
             rf"(?:(?P<d1>\d{{1,2}})(?:st|nd|rd|th)?\.?\s+(?:of\s+)?(?P<m1>{_MONTH})(?:\s+(?P<y1>\d{{4}}))?|"
             rf"(?P<m2>{_MONTH})\s+(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?(?:,?\s+(?P<y2>\d{{4}}))?)"
         ),

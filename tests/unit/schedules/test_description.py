@@ -17,6 +17,8 @@ from everturn.schedules.description import describe
         (CronRule("0 * * * *"), "Every hour, Europe/Vienna"),
         (CronRule("0 8 * * MON#1"), "At 08:00 on the first Monday of the month, Europe/Vienna"),
         (CronRule("30 7,19 * * *"), "At 07:30 and 19:30 every day, Europe/Vienna"),
+        (CronRule("0 9 31 * *"), "At 09:00 on the 31st day of every month, Europe/Vienna"),
+        (CronRule("0 9 22 * *"), "At 09:00 on the 22nd day of every month, Europe/Vienna"),
         (OnceRule("2027-03-21T10:00"), "On 21 March 2027 at 10:00, Europe/Vienna"),
         (IntervalRule(6 * 3600), "Every 6 hours"),
         (IntervalRule(3600), "Every hour"),

@@ -41,6 +41,8 @@ NOW = round(datetime(2026, 11, 18, 9, 24, tzinfo=ZoneInfo(ZONE)).timestamp() * 1
         ("every year on 21 March at 10 sow", "0 10 21 3 *", "Sow"),
         ("*/20 6-9 * * MON-FRI look", "*/20 6-9 * * MON-FRI", "Look"),
         ("on 21 March 2027 at 10 sow", OnceRule("2027-03-21T10:00"), "Sow"),
+        ("21 March at 10 sow", OnceRule("2027-03-21T10:00"), "Sow"),
+        ("sow 21 March at 10", OnceRule("2027-03-21T10:00"), "Sow"),
         ("on March 2nd at 10 sow", OnceRule("2027-03-02T10:00"), "Sow"),
         ("tomorrow at 9 call the bank", OnceRule("2026-11-19T09:00"), "Call the bank"),
         ("on friday at 5pm send it", OnceRule("2026-11-20T17:00"), "Send it"),
@@ -66,6 +68,11 @@ def test_a_sentence_is_read_as_rule_and_task(sentence: str, rule: str | OnceRule
         ("every half hour look", "2026-11-18T09:30", 0.5),
         ("every other day at 7am look", "2026-11-19T07:00", 48),
         ("every 2 weeks on monday at 9 look", "2026-11-23T09:00", 14 * 24),
+        ("every second week on monday at 9 look", "2026-11-23T09:00", 14 * 24),
+        ("every fortnight on monday at 9 look", "2026-11-23T09:00", 14 * 24),
+        ("look fortnightly on monday at 9", "2026-11-23T09:00", 14 * 24),
+        ("every other monday at 9 look", "2026-11-23T09:00", 14 * 24),
+        ("every third day at 7am look", "2026-11-19T07:00", 72),
     ],
 )
 def test_intervals_fall_on_whole_hours_or_on_the_time_that_was_named(
@@ -120,6 +127,39 @@ def test_an_unclear_sentence_is_a_question_whose_choices_are_clear(
         assert (chosen.question, chosen.text) == ("", reading.text)
 
 
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "every 90 seconds look",
+        "quarterly at 9 do taxes",
+        "every quarter do taxes",
+        "yesterday at 8 look",
+        "twice a day look",
+        "three times a week look",
+        "look every 90 seconds",
+    ],
+)
+def test_words_about_time_that_cannot_be_read_do_not_become_a_task(sentence: str) -> None:
+    reading = read_sentence(sentence, ZONE, NOW)
+    assert (reading.timing, reading.choices) == (None, ())
+    assert "cannot be read" in reading.detail
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["compare every quarter with the last one", "say what happened yesterday", "mail each customer"],
+)
+def test_other_words_about_time_are_part_of_the_task(sentence: str) -> None:
+    assert len(read_sentence(sentence, ZONE, NOW).choices) == 3
+
+
+def test_a_time_that_no_clock_shows_is_named_and_left_out() -> None:
+    reading = read_sentence("every day at 25:00 look", ZONE, NOW)
+    assert (reading.detail, reading.text) == ("25:00 is not a time of day.", "Look")
+    assert reading.choices[0].sentence == "Every day at 08:00 look"
+    assert "cannot be read" in read_sentence("look every day at 8:75", ZONE, NOW).detail
+
+
 def test_what_a_rule_leaves_out_is_said() -> None:
     assert "without a 31st are left out" in read_sentence("On the 31st at 18:00 pay", ZONE, NOW).note
     assert "could be several" in read_sentence("On the 31st in the evening pay", ZONE, NOW).detail
@@ -145,6 +185,7 @@ def test_a_rule_without_a_task_asks_what_to_do() -> None:
         ("every day at 8 dance", "cannot be read as a time"),
         ("", "When"),
         ("on 30 February at 8", "never fires"),
+        ("30 February at 8", "never fires"),
         ("on 29 February 2027 at 8", "never fires"),
         ("on 2026-13-40 at 8", "no day"),
         ("every day at 8 Europe/Atlantis", "no time zone"),

@@ -69,6 +69,7 @@ def environment(view: SandboxView) -> dict[str, str]:
         "GIT_PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONUNBUFFERED": "1",  # else what it prints is seen at its end, and lost if it is killed
         "NODE_USE_ENV_PROXY": "1",
         **view.env,
     }
