@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from "vitest";
 import { Api, Problem } from "../src/api/client";
 import type { Budget } from "../src/api/types";
 import { Budgets } from "../src/app/budgets.svelte";
-import { amountText, barOf, boundingSession, dayOf, monthOf, usedOf } from "../src/state/budgets";
+import { amountText, barOf, boundingSession, dayOf, monthOf, shortOf, usedOf } from "../src/state/budgets";
 
 function budget(id: string, more: Partial<Budget> = {}): Budget {
   return {
@@ -19,6 +19,14 @@ describe("a budget's bar", () => {
     expect(barOf(budget("a", { spent: 6, reserved: 1 }))).toEqual({ limit: 5, left: 0, spentShare: 100, reservedShare: 0 });
     expect(barOf(budget("a", { spent: 5, extra: 5 })).spentShare).toBe(50);
     expect(barOf(budget("a", { amount: 0, spent: 0 })).spentShare).toBe(0);
+  });
+  it("is too small for a call although something is left", () => {
+    // It was 0 when it was asked about, and was changed since.
+    expect(shortOf(budget("a", { unit: "tokens", amount: 3000 }), 7046)).toEqual({ needed: 7046, left: 3000 });
+    expect(shortOf(budget("a", { amount: 2 }), 3_000_000)).toEqual({ needed: 3, left: 2 });
+    expect(shortOf(budget("a", { amount: 4 }), 3_000_000)).toBeNull();
+    expect(shortOf(budget("a", { spent: 5 }), 3_000_000)).toBeNull(); // nothing is left: it is used up
+    expect(shortOf(undefined, 3)).toBeNull();
   });
   it("has words", () => {
     expect([amountText("usd", 3.121), amountText("usd", 0.004), amountText("tokens", 60_000)]).toEqual(["$3.12", "$0.004", "60k"]);

@@ -37,6 +37,14 @@ export function barOf(budget: Pick<Budget, "amount" | "extra" | "spent" | "reser
   };
 }
 
+/** What a call needs and what is left, where something is left and not enough. `needed`: as the ask says. */
+export function shortOf(budget: Parameters<typeof barOf>[0] & Pick<Budget, "unit"> | null | undefined, needed: number | null | undefined): { needed: number; left: number } | null {
+  if (!budget || !needed) return null;
+  const { left } = barOf(budget);
+  const wanted = raisedBy(budget, needed);
+  return left > 0 && wanted > left ? { needed: wanted, left } : null;
+}
+
 const order = ["session", "day", "month"];
 
 /** The budgets that bound a turn of this session, the narrowest first. */

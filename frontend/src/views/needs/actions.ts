@@ -8,6 +8,7 @@ import { askState, callOf, isLong, sessionOf, textOf, type Need } from "../../st
 import { count, money, when } from "../../text/format";
 import { visible } from "../../text/exact";
 import { words } from "../../words";
+import { workWords } from "../../work-words";
 
 export interface Action {
   id: string;
@@ -110,6 +111,8 @@ function budgetActions(page: Page, need: Need, make: Make): Action[] {
     const offered = need.asks[0]!.budget?.offered;
     const amount = budget ? amountOf(budget.unit, raisedBy(budget, offered)) : "";
     actions.push(make("raise", needsWords.raise(amount), "1", "", () => needs.answers.answer(state, "raise")));
+  } else {
+    actions.push({ ...make("change", workWords.changeBudgets, "1", "", async () => undefined), run: () => page.go({ at: "settings", section: "budgets" }) });
   }
   if (!budget || budget.period_end !== null) {
     const label = !budget || budget.scope === "day" ? needsWords.waitMidnight : needsWords.waitUntil(when(budget.period_end!, page.now));

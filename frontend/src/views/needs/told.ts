@@ -2,6 +2,7 @@
 
 import type { Page } from "../../app/page.svelte";
 import { needsWords } from "../../needs-words";
+import { shortOf } from "../../state/budgets";
 import { platformOf, sessionOf, sharesOf, type Need } from "../../state/needs";
 import { labelOf, lookOf } from "../../state/tools";
 import { visible } from "../../text/exact";
@@ -9,6 +10,7 @@ import { bytes, count, duration, time, when } from "../../text/format";
 import { locale } from "../../text/language";
 import { platformName } from "../../text/platforms";
 import { words } from "../../words";
+import { workWords } from "../../work-words";
 import { callOf } from "../../state/needs";
 import { amountOf } from "./actions";
 
@@ -58,12 +60,16 @@ function tellAsk(page: Page, need: Need): Told {
 function tellBudget(page: Page, need: Need): Told {
   const ask = need.asks[0]!;
   const text = ask.text ?? "";
-  const title = /^[^.]*\./.exec(text)?.[0] ?? text;
+  const asked = /^[^.]*\./.exec(text)?.[0] ?? text;
   const from = need.asks.length > 1 ? needsWords.turnsWait(need.asks.length) : sessionName(page, need);
   const budget = page.needs.budgets.get(ask.budget?.budget_id ?? "");
-  if (!budget) return { title, from, text: "" };
+  if (!budget) return { title: asked, from, text: "" };
   const amount = (value: number) => amountOf(budget.unit, value);
+  // It may have changed since the question was asked.
+  const short = shortOf(budget, ask.budget?.needed);
+  const title = short ? (workWords.tooSmall[budget.scope] ?? asked) : asked;
   const parts = [needsWords.budgetFigures(amount(budget.spent), budget.reserved ? amount(budget.reserved) : "", amount(sharesOf(budget).whole))];
+  if (short) parts.push(workWords.needsMore(amount(short.needed), amount(short.left)));
   if (budget.unpriced_tokens) parts.push(needsWords.budgetUnpriced(count(budget.unpriced_tokens)));
   if (budget.period_end !== null) parts.push(needsWords.resets(ahead(budget.period_end, page.now)));
   return { title, from, text: parts.join(" ") };
