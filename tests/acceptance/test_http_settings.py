@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -234,6 +235,29 @@ async def test_models_tools_profiles_and_servers_are_listed(
         assert (await server.http.get("/api/usage?timezone=Nowhere")).status_code == 422
         listed = (await server.http.get("/v1/models")).json()
         assert listed["data"][0]["id"] == "everturn"
+
+
+async def test_who_may_only_read_sees_no_arguments_and_no_output_of_a_server(
+    store: Store, tmp_path: Path, clock: FakeClock
+) -> None:
+    async with running(store, tmp_path, clock) as server:
+        script = "import sys; sys.exit('key-that-it-printed')"
+        program = {"command": sys.executable, "args": ["-c", script, "--key=key-in-an-argument"]}
+        for body in (
+            {"name": "program", **program},
+            {"name": "address", "url": "https://mcp.example/mcp?key=key-in-an-address"},
+        ):
+            assert (await server.http.post("/api/mcp", json=body)).status_code == 201
+        assert (await server.http.post("/api/mcp/program/test")).json()["state"] == "failed"
+        secrets = ("key-in-an-argument", "key-in-an-address", "key-that-it-printed")
+        whole = (await server.http.get("/api/mcp")).text
+        assert all(secret in whole for secret in secrets)
+        made = await server.http.post("/api/tokens", json={"label": "reader", "scopes": ["read"]})
+        reader = {"authorization": f"Bearer {made.json()['text']}"}
+        seen = await server.http.get("/api/mcp", headers=reader)
+        assert [secret for secret in secrets if secret in seen.text] == []
+        shown = {one["name"]: (one["place"], one["state"]) for one in seen.json()["servers"]}
+        assert shown == {"program": (sys.executable, "failed"), "address": ("mcp.example", "stopped")}
 
 
 async def test_what_is_preferred_is_used_where_nothing_is_named(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import unicodedata
 
 import msgspec
 
@@ -27,6 +28,10 @@ _SIGNATURES = {
     "image/gif": b"GIF8",
     "image/webp": b"RIFF",
 }
+
+
+# Letters and marks by their category, but they leave no mark on the screen.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
 class _Content:
@@ -127,14 +132,25 @@ def _result(content: _Content, outcome: Outcome) -> ToolResult:
 
 
 def prompt_text(answer: SdkValue) -> str:
-    """A prompt as one text for the composer; the user reads it before it is sent."""
+    """A prompt as one text for the composer. The user reads it before it is sent as their own words, so
+    it has no character that is not seen: a model would read what those spell."""
     content = _Content()
     several = len({message.role for message in answer.messages}) > 1
     for message in answer.messages:
         if several:
             content.lines.append(f"{str(message.role).capitalize()}:")
         content.add(message.content)
-    return storable("\n\n".join(content.lines))
+    return "".join(map(_seen, storable("\n\n".join(content.lines))))
+
+
+def _seen(char: str) -> str:
+    """The character, a plain blank in place of an odd one, or nothing in place of one without a mark."""
+    kind = unicodedata.category(char)
+    if kind in ("Zs", "Zl", "Zp"):
+        return " " if kind == "Zs" else "\n"
+    # These two join letters and parts of emoji.
+    is_kept = char in "\n\t\u200c\u200d" or not (kind.startswith("C") or char in _BLANK)
+    return char if is_kept and not "\U000e0100" <= char <= "\U000e01ef" else ""
 
 
 def resource_rows(answer: SdkValue, kind: str) -> list[JsonObject]:

@@ -176,8 +176,10 @@ class ProfileServers:
         return found
 
     async def prompt(self, owner: str, name: str, prompt: str, arguments: dict[str, str]) -> str:
-        """The text of a server's prompt. Raises NotFound, Invalid."""
+        """The text of a server's prompt. Raises NotFound, Invalid, WrongState."""
         server = await self.book.get(name)
+        if not server.enabled:
+            raise WrongState(f"The MCP server {name} is switched off.", hint="Switch it on in the settings.")
         try:
             answer = await self.servers.get_prompt(
                 owner,

@@ -14,6 +14,7 @@ from everturn.domain.json_types import JsonObject
 from everturn.domain.store import Sessions
 from everturn.engine import Engine
 from everturn.tools import EverturnToolbox, McpServer, ServerState
+from everturn.tools.mcp.http import label_of
 from everturn.tools.mcp.server_book import make_server, place_of
 from everturn.web.access.audit import Audit
 from everturn.web.access.identity import LOCAL_OWNER, Scope
@@ -28,7 +29,10 @@ _KeyName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$(?!\n)")]
 
 
 class ServerOut(ServerState, frozen=True):
-    """``kind``: stdio | http. ``place``: its command, or its address. ``origin``: config | page."""
+    """``kind``: stdio | http. ``place``: its command, or its address. ``origin``: config | page.
+
+    Without the scope ``admin``, ``place`` is the program or the host alone; ``detail`` and ``log`` are empty.
+    """
 
     is_connected: bool = False
     kind: str = "stdio"
@@ -396,17 +400,25 @@ class McpApi:
         is_configured = self._mcp.book.is_configured(state.name)
         profiles = (await self._toolbox.profile_book.refresh()).profiles
         using = [name for name, one in profiles.items() if state.name in one.mcp or name in server.profiles]
+        if not may_edit:
+            # Arguments and addresses hold keys and paths often enough, and so does what a program prints.
+            state = msgspec.structs.replace(state, detail="", log="")
         return ServerOut(
             **{name: getattr(state, name) for name in state.__struct_fields__},
             is_connected=state.state == "running",
             kind="http" if server.is_remote else "stdio",
-            place=place_of(server),
+            place=place_of(server) if may_edit else _outline(server),
             origin="config" if is_configured else "page",
             enabled=server.enabled,
             profiles=tuple(sorted(using)),
             server=server if may_edit and not is_configured else None,
             keys=self._mcp.sign_ins.key_names(server.name),
         )
+
+
+def _outline(server: McpServer) -> str:
+    """The program without its arguments, or the host of the address."""
+    return label_of(server.url) if server.is_remote else server.command
 
 
 def _page(title: str, text: str, status: int = 200) -> Raw:
