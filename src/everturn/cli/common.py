@@ -60,6 +60,14 @@ def printable(text: str) -> str:
     return text.replace("\r\n", "\n").translate(_UNSHOWN)
 
 
+def shown_exactly(text: str) -> str:
+    """The same for a text that a person trusts: what would not be seen is written out, such as a character
+    without a mark, or a gap that moves the rest off the screen."""
+    from everturn.cli.call_text import exact
+
+    return exact(text.replace("\r\n", "\n")).plain
+
+
 def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 

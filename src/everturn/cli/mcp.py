@@ -15,7 +15,15 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from everturn.cli.common import OWNER, console, home_option, open_config_secrets, printable, with_store
+from everturn.cli.common import (
+    OWNER,
+    console,
+    home_option,
+    open_config_secrets,
+    printable,
+    shown_exactly,
+    with_store,
+)
 from everturn.config import Config
 from everturn.domain.asks import AskTopic, SignInAnswer
 from everturn.domain.clock import SystemClock
@@ -296,7 +304,7 @@ def trust(name: str, yes: bool, home: Path | None) -> None:
         if not state.texts:
             console().print(f"There is nothing new to trust at {name}.")
         for text in state.texts:
-            console().print(escape(printable(text.text)), soft_wrap=True)
+            console().print(escape(shown_exactly(text.text)), soft_wrap=True)
             if not yes and not await asyncio.to_thread(click.confirm, f"\n{text.question}"):
                 console().print("Nothing was trusted.")
                 return

@@ -12,7 +12,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from everturn.cli.common import OWNER, console, home_option, printable, with_store
+from everturn.cli.common import OWNER, console, home_option, printable, shown_exactly, with_store
 from everturn.config import Config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid, WrongState
@@ -85,11 +85,11 @@ def show(name: str, home: Path | None) -> None:
 
 
 def _print(profile: Profile, before: Profile | None = None) -> None:
-    click.echo("\n".join(printable(line) for line in write_profile(profile).splitlines()))
+    click.echo(shown_exactly(write_profile(profile).rstrip("\n")))
     grants = list_grants(profile) if before is None else list_grants(profile, before)
     click.echo("\nIt allows:" if before is None else f"\nMore than {before.name} allows now:")
     for grant in grants:
-        click.echo(f"- {printable(describe_grant(grant))}")
+        click.echo(f"- {shown_exactly(describe_grant(grant))}")
     if not grants:
         click.echo("- nothing")
 

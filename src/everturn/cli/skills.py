@@ -11,7 +11,7 @@ from typing import TypeVar
 import click
 import msgspec
 
-from everturn.cli.common import OWNER, home_option, printable, with_store
+from everturn.cli.common import OWNER, home_option, printable, shown_exactly, with_store
 from everturn.config import Config
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import NotFound
@@ -71,7 +71,7 @@ def show(name: str, home: Path | None) -> None:
         click.echo(_as_line(skill))
         for line in (f"digest  {skill.found.digest}" if skill.found else "", skill.problem):
             if line:
-                click.echo(printable(line))
+                click.echo(shown_exactly(line))
         files = {} if skill.found is None else await book.load(skill.found)
         if skill.is_changed and skill.trusted is not None:
             _print_changes(await book.load(skill.trusted), files)
@@ -188,13 +188,13 @@ def _print_changes(before: Mapping[str, RawFile], after: Mapping[str, RawFile]) 
         was = old.content.decode("utf-8", "replace").splitlines() if old else []
         now = new.content.decode("utf-8", "replace").splitlines() if new else []
         for line in difflib.unified_diff(was, now, f"trusted/{path}", f"now/{path}", lineterm=""):
-            click.echo(printable(line))
+            click.echo(shown_exactly(line))
 
 
 def _print_file(path: str, file: RawFile) -> None:
     click.echo(f"\n--- {printable(path)}{' (can be run)' if file.is_executable else ''}")
     try:
-        click.echo(printable(file.content.decode()))
+        click.echo(shown_exactly(file.content.decode()))
     except UnicodeDecodeError:
         click.echo(f"[not text: {len(file.content):,} bytes]")
 
