@@ -12,7 +12,8 @@ from everturn.domain.messages import AnyPart, Attachment, Call, Message, Reasoni
 from everturn.domain.sessions import Session
 from everturn.domain.turns import Turn, TurnState
 from everturn.store.sessions.documents import FORMAT, VERSION, Document, ExportedFile
-from tests.acceptance.paging import PAGE, open_house
+from everturn.store.sessions.export_html import html
+from tests.acceptance.paging import PAGE, Tool, open_browser, open_house, say
 
 pytestmark = [
     pytest.mark.anyio,
@@ -112,3 +113,39 @@ async def test_print_draws_the_whole_conversation_and_nothing_else(data_dir: Pat
         assert await page.evaluate(CUT) == []
         assert await page.evaluate("getComputedStyle(document.body).colorScheme") == "light"
         assert not house.complaints
+
+
+async def test_an_exported_file_has_footnotes_on_one_line_and_tables_that_run_as_their_words(
+    tmp_path: Path,
+) -> None:
+    said = "It rains[^1] often.\n\n| שם | ערך |\n|---|---|\n| א | 1 |\n\n[^1]: In autumn.\n"
+    session = Session(SESSION, "own", 1, 1, AT, AT, title="Weather")
+    file = tmp_path / "weather.html"
+    file.write_text(html(session, [_said(f"trn_{0:026d}", 1, said)]), encoding="utf-8")
+    async with open_browser() as browser:
+        page = await (await browser.new_context()).new_page()
+        await page.goto(file.as_uri())
+        number = await page.locator(".note > sup").bounding_box()
+        note = await page.get_by_text("In autumn.").bounding_box()
+        assert number is not None
+        assert note is not None
+        assert abs(number["y"] - note["y"]) < 10, "the number stands before its note, not above it"
+        first = await page.get_by_role("columnheader", name="שם").bounding_box()
+        second = await page.get_by_role("columnheader", name="ערך").bounding_box()
+        assert first is not None
+        assert second is not None
+        assert first["x"] > second["x"]
+
+
+async def test_a_long_command_opens_fully(data_dir: Path) -> None:
+    command = "\n".join(f"echo line number {number}" for number in range(60))
+    async with open_house(data_dir) as house:
+        house.provider.on("Run it", [Tool("terminal", {"command": command})], ["It ran."])
+        page = await house.open()
+        await say(page, "Run it")
+        await expect(page.get_by_text("It ran.")).to_be_visible()
+        await page.locator("button.line", has_text="echo line number 0").click()
+        whole = page.locator(".out", has_text="echo line number 59").first
+        await expect(whole).to_be_visible()
+        assert await whole.evaluate("one => one.scrollHeight <= one.clientHeight + 1"), "nothing is cut off"
+        assert house.complaints == []

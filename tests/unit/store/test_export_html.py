@@ -38,6 +38,7 @@ ATTRIBUTES = {
     "rel",
     "open",
     "start",
+    "dir",
 }
 HOSTILE = """<script>alert(1)</script>
 
@@ -261,3 +262,19 @@ def test_lists_of_languages_that_run_to_the_left_have_their_marks_on_the_right()
     written = html(session(), [message(Role.ASSISTANT, Text("- שלום\n- עולם\n\n1. one\n"))])
     assert '<ul dir="auto">' in written
     assert '<ol dir="auto">' in written
+
+
+def test_a_question_and_its_answer_are_part_of_the_conversation() -> None:
+    call = Call("c0", "ask_user", '{"question": "Which <colour>?", "choices": ["Red", "Blue"]}')
+    asked = message(Role.ASSISTANT, call)
+    source = html(session(), [asked, message(Role.TOOL, Result("c0", "ask_user", "Blue"))])
+    assert '<div class="plain">Which &lt;colour&gt;?</div>' in source
+    assert '<div class="say"><div class="plain">Blue</div></div>' in source
+    assert "<details" not in source
+    stopped = html(session(), [asked, message(Role.TOOL, Result("c0", "ask_user", "", Outcome.CANCELLED))])
+    assert "<i>Stopped</i>" in stopped
+
+
+def test_columns_of_a_table_run_as_its_words_do() -> None:
+    written = html(session(), [message(Role.ASSISTANT, Text("| שם | ערך |\n|---|---|\n| א | 1 |\n"))])
+    assert '<table dir="auto">' in written

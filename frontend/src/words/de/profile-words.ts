@@ -44,7 +44,7 @@ export const profileWords: Twin<typeof english> = {
   memoryHelp: "Aus: seine Sitzungen erinnern sich an nichts und werden nicht gemerkt.",
   budget: "Budget jeder Sitzung",
   budgetUsd: "US-Dollar",
-  budgetTokens: "Token",
+  budgetTokens: "Tokens",
   noLimit: "Keine Grenze",
   sandbox: "Sandbox",
   sandboxHelp: "Aus: Befehle laufen auf dem Rechner selbst und fragen, wenn sie nicht nur lesen.",

@@ -45,6 +45,7 @@ _OUTCOMES = {
     Outcome.CANCELLED: "Stopped",
     Outcome.UNKNOWN: "Outcome unknown",
 }
+_ASK = "ask_user"
 _BAD = (Outcome.ERROR, Outcome.UNKNOWN)
 _HASH = b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 _POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
@@ -173,6 +174,8 @@ def _note(text: str) -> str:
 
 
 def _call(call: Call | None, result: Result | None) -> str:
+    if call and result and call.name == _ASK and result.outcome is Outcome.OK:
+        return _answered(call, result)
     outcome = _OUTCOMES[result.outcome] if result else "Not finished"
     name = call.name if call else result.name if result else ""
     asked = fields_of(call.arguments) if call else []
@@ -191,6 +194,15 @@ def _call(call: Call | None, result: Result | None) -> str:
         blocks += [_note(PRINTED), code(result.output)]
     # Open, as on the page: what did not go well is to be seen.
     return _details(summary, "".join(blocks), " open" if is_bad else "")
+
+
+def _answered(call: Call, result: Result) -> str:
+    """A question to the user and the answer, as the conversation shows them."""
+    asked = dict(fields_of(call.arguments)).get("question", "")
+    return (
+        f'<div class="asked">{_note("Asked")}{plain(asked)}</div>'
+        f'<div class="answer"><div class="say">{plain(result.text)}</div>{_note("Your answer")}</div>'
+    )
 
 
 def _details(summary: str, body: str, is_open: str = "") -> str:

@@ -68,7 +68,7 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[str]:
         elif token.type in ("fence", "code_block"):
             yield code(token.content, token.info.strip().split(" ")[0])
         elif token.type == "table_open":
-            yield '<div class="table"><table>'
+            yield '<div class="table"><table dir="auto">'
         elif token.type == "table_close":
             yield "</table></div>\n"
         elif token.type == "math_block":

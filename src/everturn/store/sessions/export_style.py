@@ -16,6 +16,9 @@ h1,.plain,p,li,th,td,blockquote,summary,h2,h3,h4,h5,h6{unicode-bidi:plaintext}
 code,summary b{unicode-bidi:isolate}
 .when,.note,.to,h2 span{color:var(--ink-3);font-size:.8rem;font-weight:400}
 .when,.note{margin:.3rem 0}
+.note>sup+p{display:inline;margin-inline-start:.3em}
+.asked p{margin:.3rem 0}
+.answer{display:flex;flex-direction:column;align-items:flex-end;margin:.6rem 0}
 .sources{font-size:.85rem;color:var(--ink-3);overflow-wrap:anywhere}
 .sources ol{margin:.2rem 0;padding-inline-start:1.4rem}
 article{margin:1.9rem 0}
