@@ -400,7 +400,7 @@ async def test_a_session_is_chosen_moved_and_given_files_from_the_prompt(
         await chat.type("/sessions 1")
         await chat.until("Now in ses_")
         await chat.leave()
-        await chat.rest()
+        assert re.search(r"Now in ses_\w+: \w", await chat.rest()), "its title stands beside the id"
 
 
 async def test_flags_choose_the_folder_the_model_and_a_file(
@@ -565,7 +565,10 @@ async def test_a_turn_that_waited_goes_on_in_sight_when_approve_answers_it(
             with anyio.fail_after(PATIENCE_S):
                 while not (await http.get("/api/approvals")).json()["items"]:
                     await anyio.lowlevel.checkpoint()
-        async with program(environ, "chat", "--server", address, "--session", made["id"]) as chat:
+        async with chatting(environ, port) as chat:
+            await chat.type(f"/sessions {made['id']}")
+            await chat.until(f"Now in {made['id']}: Waiting")
+            await chat.until("Something waits for you here")
             await chat.type("/approve")
             await chat.until("Run this command?")
             await chat.type("n")

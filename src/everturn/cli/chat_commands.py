@@ -95,12 +95,14 @@ class ChatCommands:
 
     async def _sessions(self, words: str) -> None:
         if words.isdigit() and 0 < int(words) <= len(self._listed):
-            self.session.open(self._listed[int(words) - 1])
-            return self._print(f"Now in {self.session.session_id}.")
+            words = self._listed[int(words) - 1]
         if words.startswith("ses_"):
             found = await self._client.call("GET", f"/api/sessions/{_quoted(words)}")
             self.session.open(str(found["id"]))
-            return self._print(f"Now in {self.session.session_id}.")
+            self._print(f"Now in {self.session.session_id}: {_title_of(found)}")
+            if found.get("asks"):
+                self._print("Something waits for you here: /approve answers it.")
+            return None
         page = await self._client.call("GET", f"/api/sessions?limit={_LISTED}&q={_quoted(words)}")
         self._listed = [str(row["id"]) for row in page["items"]]
         if not self._listed:
@@ -108,9 +110,8 @@ class ChatCommands:
         for number, row in enumerate(page["items"], start=1):
             mark = "*" if row["id"] == self.session.session_id else " "
             changed = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["updated_at"] / 1000))
-            title = row.get("title") or row.get("first_words") or "Untitled session"
             self._print(
-                f"{mark}{number:3}  {changed}  {'waiting  ' if row.get('asks') else ''}{printable(title)}"
+                f"{mark}{number:3}  {changed}  {'waiting  ' if row.get('asks') else ''}{_title_of(row)}"
             )
         return self._print("/sessions NUMBER opens one.")
 
@@ -306,6 +307,10 @@ def _fitting(part: str, names: Sequence[str]) -> list[str]:
             whole = [name for name in found if wanted in (name.lower(), name.lower().partition(":")[2])]
             return whole if len(whole) == 1 else found
     return []
+
+
+def _title_of(session: Json) -> str:
+    return printable(session.get("title") or session.get("first_words") or "Untitled session")
 
 
 def _text_of(message: Json) -> str:
