@@ -61,7 +61,15 @@ describe("German words", () => {
 
   it("give the reason of an approval, and leave what they do not know as it was said", () => {
     expect(reasonInGerman("It deletes whole folders. If allowed for this session or always, the agent may then run exactly rm -rf alt.")).toBe(
-      "Der Befehl löscht ganze Ordner. Mit einer Erlaubnis für die Sitzung oder für immer darf der Agent dann: genau ausführen: rm -rf alt",
+      "Der Befehl löscht ganze Ordner. Mit einer Erlaubnis für die Sitzung oder für immer darf der Agent dann genau ausführen: rm -rf alt",
+    );
+    expect(
+      reasonInGerman("It runs without a sandbox (echo). If allowed for this session or always, the agent may then in /home/me/a run exactly echo One. Two.\necho 3."),
+    ).toBe(
+      "Der Befehl läuft ohne Sandbox (echo). Mit einer Erlaubnis für die Sitzung oder für immer darf der Agent dann in /home/me/a genau ausführen: echo One. Two.\necho 3",
+    );
+    expect(reasonInGerman("It reaches example.org. If allowed for this session or always, the agent may then reach example.org.")).toBe(
+      "Der Befehl erreicht example.org. Mit einer Erlaubnis für die Sitzung oder für immer darf der Agent dann example.org erreichen",
     );
     expect(reasonInGerman("It sings.")).toBe("It sings.");
   });

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import FilePayload, Page, ViewportSize, expect
 
 from tests.acceptance.looking import serious
 from tests.acceptance.paging import House, Tool, open_house, say
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-NARROW = {"width": 390, "height": 844}
+NARROW: ViewportSize = {"width": 390, "height": 844}
 WRITER = {"name": "writer", "prompt": "You write.", "tools": ["read_file"], "skills": []}
 
 
@@ -139,7 +139,8 @@ async def test_an_imported_profile_shows_all_of_itself_before_it_is_taken(data_d
         page = await profiles_page(house)
         await page.get_by_role("button", name="Import").click()
         field = page.locator("input[type=file][accept*=toml]")
-        await field.set_input_files([{"name": "e.toml", "mimeType": "text/plain", "buffer": file}])
+        eager: FilePayload = {"name": "e.toml", "mimeType": "text/plain", "buffer": file}
+        await field.set_input_files(eager)
         shown = page.locator(".imp")
         await expect(shown).to_contain_text("You are eager.")
         await expect(shown).to_contain_text("Commands on the machine itself, without the sandbox")
@@ -153,7 +154,11 @@ async def test_an_imported_profile_shows_all_of_itself_before_it_is_taken(data_d
             await page.get_by_role("link", name="Export").click()
         download = await downloading.value
         assert download.suggested_filename == "eager.profile.toml"
-        evil = [{"name": "x.toml", "mimeType": "text/plain", "buffer": b'[mcp.x]\ncommand = "sh"\n'}]
+        evil: FilePayload = {
+            "name": "x.toml",
+            "mimeType": "text/plain",
+            "buffer": b'[mcp.x]\ncommand = "sh"\n',
+        }
         await page.locator(".dt").get_by_role("button", name="Back").click()
         await page.get_by_role("button", name="Import").click()
         await page.locator("input[type=file][accept*=toml]").set_input_files(evil)

@@ -27,7 +27,7 @@ export const profileWords: Twin<typeof english> = {
   defaultModel: "Standardmodell",
   effort: "Denkaufwand",
   temperature: "Temperatur",
-  outputLimit: "Längste Antwort, in Token",
+  outputLimit: "Längste Antwort, in Tokens",
   asModel: "Wie das Modell",
   tools: "Werkzeuge",
   allTools: "Alle Werkzeuge",

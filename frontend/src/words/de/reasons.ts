@@ -20,9 +20,26 @@ const known: [RegExp, string][] = [
   [/^cannot be parsed as a shell command$/, "lässt sich nicht als Shell-Befehl lesen"],
   [/^contains an escaped blank$/, "enthält ein maskiertes Leerzeichen"],
   [/^contains shell code \((.+)\)$/, "enthält Shell-Code ($1)"],
+  [/^could change what other programs run in this project \((.+)\)$/, "könnte ändern, was andere Programme in diesem Projekt ausführen ($1)"],
+  [/^reaches (.+)$/, "erreicht $1"],
+  [/^expands (.+)$/, "setzt $1 ein"],
   [/^has arguments after a redirection$/, "hat Argumente nach einer Umleitung"],
 ];
-const scope = /^If allowed for this session or always, the agent may then (.+)\.$/;
+const scope = "If allowed for this session or always, the agent may then ";
+/** What the agent may do after an approval that lasts; commands stay as they are. */
+const covers: [RegExp, string][] = [
+  [/^in ('[^']*'|\S+) run exactly ([^]*)$/, "in $1 genau ausführen: $2"],
+  [/^run exactly ([^]*)$/, "genau ausführen: $1"],
+  [/^reach (.+)$/, "$1 erreichen"],
+  [/^call (.+) with any arguments$/, "$1 mit beliebigen Argumenten aufrufen"],
+  [/^list and read all resources of (.+)$/, "alle Ressourcen von $1 auflisten und lesen"],
+  [/^delegate to (.+)$/, "Aufgaben an $1 geben"],
+];
+
+function coveredInGerman(text: string): string {
+  for (const [pattern, said] of covers) if (pattern.test(text)) return text.replace(pattern, said);
+  return text;
+}
 
 function one(reason: string): string {
   for (const [pattern, said] of known) if (pattern.test(reason)) return reason.replace(pattern, said);
@@ -31,15 +48,16 @@ function one(reason: string): string {
 
 /** "It deletes a branch, and it pushes to a remote." in German; the server's words where one of them is not known. */
 export function reasonInGerman(why: string): string {
-  const sentences = why.split(/(?<=\.) (?=[A-Z])/);
+  // The scope comes last, and may hold a command of several lines with full stops of its own.
+  const at = why.indexOf(scope);
+  const tail = at < 0 ? "" : `Mit einer Erlaubnis für die Sitzung oder für immer darf der Agent dann ${coveredInGerman(why.slice(at + scope.length).replace(/\.$/, ""))}`;
+  const sentences = (at < 0 ? why : why.slice(0, at)).trim().split(/(?<=\.) (?=[A-Z])/);
   const said = sentences.map((sentence) => {
-    const covered = scope.exec(sentence);
-    if (covered) return `Mit einer Erlaubnis für die Sitzung oder für immer darf der Agent dann: ${covered[1]!.replace(/^run exactly /, "genau ausführen: ")}`;
     const reasons = sentence
       .replace(/\.$/, "")
       .split(/,? and (?=it )|, (?=it )/)
       .map((reason) => one(reason.replace(/^it /i, "")));
     return reasons.every(Boolean) ? `Der Befehl ${reasons.join(" und ")}.` : sentence;
   });
-  return said.join(" ");
+  return [...said, tail].filter(Boolean).join(" ");
 }
