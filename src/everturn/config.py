@@ -383,7 +383,7 @@ class _Reader:
             raise self._wrong(place, f"is wrong: {error.message.rstrip('.')}", error.hint) from error
 
     def _refuse_unknown(self, kind: type[msgspec.Struct], place: tuple[str, ...], table: JsonObject) -> None:
-        """Raises Invalid for a key that is no setting, in this table and in those inside it."""
+        """Raises Invalid for a key that is not a setting, in this table and in those inside it."""
         known = sorted({name.partition(".")[0] for name in settings_of(kind)})
         for key, value in table.items():
             if key not in known:

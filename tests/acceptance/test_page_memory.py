@@ -77,7 +77,7 @@ async def test_notes_put_into_the_folder_by_hand_are_shown_and_unread_ones_are_r
         await page.goto(house.url + "#/settings/memory")
         await expect(page.locator(".memo")).to_have_count(3)
         await expect(page.locator(".memo", has_text="<b>bold</b>")).to_have_count(1)
-        await expect(page.locator(".pane")).to_contain_text("away.md is no plain file; it is not read.")
+        await expect(page.locator(".pane")).to_contain_text("away.md is not a plain file; it is not read.")
         assert house.complaints == []
 
 

@@ -111,8 +111,8 @@ def _content(path: Path, size: int) -> Iterator[bytes]:
 
 
 def unpack(stream: IO[bytes], target: Path) -> None:
-    """Unpack an archive into a folder, which is made. Raises Invalid for what no backup holds, NotADatabase
-    for what is no archive, OSError."""
+    """Unpack an archive into a folder, which is made. Raises Invalid for an entry that a backup
+    cannot have, NotADatabase if the stream is not an archive, OSError."""
     target.mkdir(mode=0o700)
     made: set[PurePosixPath] = {PurePosixPath()}
     links: list[tuple[Path, str]] = []

@@ -68,7 +68,7 @@ class BucketShelf:
     async def remove(self, name: str) -> None:
         objects = (await self._objects()).get(name, {})
         if LIST in objects:
-            await self._storage.delete([f"{name}/{LIST}"])  # first: what is left is no backup then
+            await self._storage.delete([f"{name}/{LIST}"])  # first: what is left no longer counts as a backup
         if rest := [f"{name}/{each}" for each in objects if each != LIST]:
             await self._storage.delete(rest)
 

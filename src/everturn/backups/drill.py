@@ -60,7 +60,7 @@ async def try_restore(
         home = room.inside.with_name("home")
         counts = await asyncio.to_thread(count_rows, source)
         if entry.counts and counts != entry.counts:
-            raise StoreBroken(f"The backup holds {_words(counts)} in place of {_words(entry.counts)}.")
+            raise StoreBroken(f"The backup holds {_words(counts)} instead of {_words(entry.counts)}.")
         async with _database(settings.address, source, home) as address:
             await in_thread(watch, put_back, source, home, address)
             await _check(home, address, counts, settings)
@@ -90,8 +90,8 @@ async def _check(home: Path, address: str | None, counts: Mapping[str, int], set
         shown = "; ".join(f"{finding.what}: {finding.detail}" for finding in found[:_SHOWN_MAX])
         more = f", and {len(found) - _SHOWN_MAX} more" if len(found) > _SHOWN_MAX else ""
         raise StoreBroken(
-            f"Restored on trial, it has {len(found)} finding(s): {shown}{more}.",
-            hint="Run 'everturn doctor': it says whether the data folder has the same.",
+            f"The trial restore has {len(found)} finding(s): {shown}{more}.",
+            hint="Run 'everturn doctor' to see whether the data folder has them too.",
         )
 
 
@@ -99,7 +99,7 @@ async def _compare(store: Store, counts: Mapping[str, int]) -> None:
     stats = await store.upkeep.stats()
     found = {name: int(stats[name]) for name in counts}
     if found != counts:
-        raise StoreBroken(f"Restored on trial, it has {_words(found)} in place of {_words(counts)}.")
+        raise StoreBroken(f"The trial restore has {_words(found)} instead of {_words(counts)}.")
 
 
 def _words(counts: Mapping[str, int]) -> str:

@@ -108,7 +108,7 @@ def parse_recipient(text: str) -> object:
         found: object = kind.Recipient.from_str(text.strip())
     except age.RecipientError as error:
         raise Invalid(
-            f"{text[:70]!r} is no public key of age: {error}.",
+            f"{text[:70]!r} is not a public key of age: {error}.",
             hint="'age-keygen' prints one that begins with age1; ssh-ed25519 and ssh-rsa keys work as well.",
             key="recipients",
         ) from error
@@ -175,7 +175,7 @@ def read_identities(path: Path) -> Key:
         lines = [line.strip() for line in content.decode().splitlines()]
         found = [age.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")]
     except (age.IdentityError, UnicodeDecodeError, ValueError) as error:
-        raise Invalid(f"{path} is no identity file of age.", hint="'age-keygen' makes one.") from error
+        raise Invalid(f"{path} is not an identity file of age.", hint="'age-keygen' makes one.") from error
     if not found:
         raise Invalid(f"There is no key in {path}.", hint="Name the file that 'age-keygen' made.")
     return Key(found)

@@ -13,7 +13,7 @@ from everturn.domain.backups import BackupDrill, BackupEntry, BackupState
 RETRY_MS = 15 * 60_000
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
-# Rotation looks at these names only: a backup that somebody made or named by hand is never removed.
+# Rotation looks at these names only: a backup that was made or named by hand is never removed.
 _NAME = re.compile(r"auto-\d{4}-\d\d-\d\d-\d{6}")
 
 

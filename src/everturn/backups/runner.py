@@ -172,7 +172,7 @@ class BackupRunner:
     async def _make_one(self, lock: Lock | None, *, expects_backups: bool) -> tuple[BackupEntry, list[str]]:
         services, now = self._services, self._services.clock.now_ms()
         await self._shelf.prepare(expects_backups=expects_backups)
-        with self._watching() as watch:
+        with self._track_progress() as watch:
             shelved = await self._shelf.put(services.store, services.home, name_of(now), Making(watch, lock))
         entry = BackupEntry(
             name=name_of(now),
@@ -185,7 +185,7 @@ class BackupRunner:
         return entry, shelved.filled.left_out
 
     @contextmanager
-    def _watching(self) -> Iterator[Watch]:
+    def _track_progress(self) -> Iterator[Watch]:
         """While it lasts, the progress is kept where the other servers see it."""
         self._watch = watch = Watch()
         publishing = asyncio.create_task(self._publish(watch), name="backup progress")
@@ -225,7 +225,7 @@ class BackupRunner:
         services, begun = self._services, self._services.clock.now_ms()
         settings = DrillSettings(services.home, services.database, services.find_keys)
         try:
-            with self._watching() as watch:
+            with self._track_progress() as watch:
                 counts = await try_restore(self._shelf, entry, key, settings, watch)
         except (EverturnError, OSError) as error:
             drill = await self._note_failed(entry, error)

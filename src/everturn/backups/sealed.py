@@ -127,7 +127,7 @@ def seal(source: Path, parts: Parts, lock: Lock | None, watch: Watch) -> SealedL
     )
     watch.begin(BackupPhase.CHECKING, done.bytes)
     if _read_back(parts, done, lock, watch) != archive.sha256:
-        raise StoreBroken("What was written of the backup is not what was read. Nothing of it is kept.")
+        raise StoreBroken("The backup did not read back as it was written, so it was not kept.")
     _write_whole(parts, LIST, msgspec.json.format(msgspec.json.encode(done)))
     return done
 

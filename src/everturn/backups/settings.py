@@ -90,8 +90,8 @@ class BackupSettings(msgspec.Struct, frozen=True):
 
 
 def minute_of_day(text: str) -> int:
-    """Raises Invalid for what is no time of day."""
+    """Raises Invalid if the text is not a time of day."""
     hour, _, minute = text.partition(":")
     if len(text) == 5 and hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60:
         return int(hour) * 60 + int(minute)
-    raise Invalid(f"{text!r} is no time of day.", hint="Write it as 03:30.", key="at")
+    raise Invalid(f"{text!r} is not a time of day.", hint="Write it as 03:30.", key="at")

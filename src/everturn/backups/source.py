@@ -68,7 +68,7 @@ async def find_source(text: str) -> Path | SealedSource:
 def _find_in_folder(folder: Path) -> Path | SealedSource:
     if not folder.is_dir():
         raise Invalid(
-            f"{folder} is no folder.", hint="Name the folder of a backup, or s3://BUCKET/PREFIX/NAME."
+            f"{folder} is not a folder.", hint="Name the folder of a backup, or s3://BUCKET/PREFIX/NAME."
         )
     if (folder / LIST).is_file():
         return SealedSource(str(folder), lambda: FolderParts(folder), folder.resolve())

@@ -49,7 +49,7 @@ def _wrong_file(check: FileCheck, workspace: Path) -> str:
     text = path.read_text(encoding="utf-8", errors="replace")
     if check.equals is not None and _plain(text) != _plain(check.equals):
         return f"{check.path} holds {_short(text)}"
-    if check.json is not None and _parsed(text) != check.json:
+    if check.json is not None and _parse_json(text) != check.json:
         return f"{check.path} holds {_short(text)}"
     return _wrong_words(check.path, text, check.has)
 
@@ -73,7 +73,7 @@ def _plain(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def _parsed(text: str) -> object:
+def _parse_json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:

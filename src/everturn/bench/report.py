@@ -59,19 +59,19 @@ def _sums(name: str, trials: Sequence[Trial]) -> Sums:
         sum(trial.is_right for trial in trials),
         len(trials),
         sum(trial.steps for trial in trials),
-        _known(trial.input_tokens for trial in trials),
-        _known(trial.output_tokens for trial in trials),
-        _known_money(trial.cost_usd for trial in trials),
+        _sum_known(trial.input_tokens for trial in trials),
+        _sum_known(trial.output_tokens for trial in trials),
+        _sum_known_money(trial.cost_usd for trial in trials),
         round(sum(trial.seconds for trial in trials), 2),
     )
 
 
-def _known(values: Iterable[int | None]) -> int | None:
+def _sum_known(values: Iterable[int | None]) -> int | None:
     """The sum of what is known; None if nothing is."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
-def _known_money(values: Iterable[float | None]) -> float | None:
+def _sum_known_money(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None

@@ -107,7 +107,7 @@ class Bench:
             await self._agent.cancel(accepted.turn.id)
         seconds = time.monotonic() - begin
         outcome = Outcome(workspace, course.said, frozenset(course.called), self._runner(session, workspace))
-        return _trial(task, run, course, seconds, await _missing(task, course, outcome))
+        return _trial(task, run, course, seconds, await _find_missing(task, course, outcome))
 
     async def _follow(self, session: Session, accepted: Accepted, course: _Course) -> None:
         async for batch in self._agent.follow(session.id, accepted.cursor):
@@ -164,7 +164,7 @@ def _lay_out(task: Task, workspace: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-async def _missing(task: Task, course: _Course, outcome: Outcome) -> str:
+async def _find_missing(task: Task, course: _Course, outcome: Outcome) -> str:
     if course.end != _COMPLETED:
         return course.error or course.end
     for check in task.checks:

@@ -97,13 +97,13 @@ class ChatCommands:
         if words.isdigit() and 0 < int(words) <= len(self._listed):
             words = self._listed[int(words) - 1]
         if words.startswith("ses_"):
-            found = await self._client.call("GET", f"/api/sessions/{_quoted(words)}")
+            found = await self._client.call("GET", f"/api/sessions/{_quote(words)}")
             self.session.open(str(found["id"]))
             self._print(f"Now in {self.session.session_id}: {_title_of(found)}")
             if found.get("asks"):
                 self._print("Something waits for you here: /approve answers it.")
             return None
-        page = await self._client.call("GET", f"/api/sessions?limit={_LISTED}&q={_quoted(words)}")
+        page = await self._client.call("GET", f"/api/sessions?limit={_LISTED}&q={_quote(words)}")
         self._listed = [str(row["id"]) for row in page["items"]]
         if not self._listed:
             return self._print("No sessions found." if words else "There are no sessions yet.")
@@ -200,7 +200,7 @@ class ChatCommands:
     async def _jobs(self, words: str) -> None:
         verb, _, ident = words.partition(" ")
         if verb == "stop" and ident:
-            await self._client.call("POST", f"/api/jobs/{_quoted(ident.strip())}/stop", {})
+            await self._client.call("POST", f"/api/jobs/{_quote(ident.strip())}/stop", {})
             return self._print("It is being stopped.")
         items = (await self._client.call("GET", f"/api/jobs?limit={_LISTED}"))["items"]
         if not items:
@@ -231,7 +231,7 @@ class ChatCommands:
         session."""
         name, space, rest = line.partition(" ")
         if line.startswith("/") and not space:
-            return await self._slashed(line), len(line)
+            return await self._complete_slash(line), len(line)
         try:
             if name == "/attach":
                 return files_like(rest), len(rest)
@@ -239,14 +239,14 @@ class ChatCommands:
                 return _fitting(rest, await self._model_names()), len(rest)
             word = line.rsplit(None, 1)[-1] if line and not line[-1].isspace() else ""
             if word.startswith("@") and self.session.session_id is not None:
-                found = await self._client.call("GET", f"{self._path()}/files?q={_quoted(word[1:])}")
+                found = await self._client.call("GET", f"{self._path()}/files?q={_quote(word[1:])}")
                 paths = [str(entry["path"]) for entry in found["files"]]
                 return [path for path in paths if path.isprintable()], len(word)
         except EverturnError:
             return [], 0  # completion is an offer; sending the line says what is wrong
         return [], 0
 
-    async def _slashed(self, start: str) -> list[str]:
+    async def _complete_slash(self, start: str) -> list[str]:
         named = [f"/{one.name}" for one in await self._slash_names()]
         return [name for name in (*self._commands, *named) if name.startswith(start)]
 
@@ -317,7 +317,7 @@ def _text_of(message: Json) -> str:
     return "\n".join(str(part["text"]) for part in message["parts"] if part.get("type") == "text")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     from urllib.parse import quote
 
     return quote(text, safe="")

@@ -50,7 +50,7 @@ def list_(home: Path | None) -> None:
         users = ["all sessions"] if one.is_for_all else [*one.profiles, *one.sessions]
         what = one.folder or "uploads"
         table.add_row(
-            one.id, escape(printable(one.name)), escape(printable(what)), escape(", ".join(users) or "nobody")
+            one.id, escape(printable(one.name)), escape(printable(what)), escape(", ".join(users) or "none")
         )
     console().print(table if found else "There is no knowledge. 'everturn knowledge add' makes some.")
 

@@ -1,6 +1,6 @@
 """Lines typed by the user: with editing, history and completion (extra ``chat``), or plain.
 
-The plain way is used where prompt_toolkit is not installed, where the input is no terminal, and on a terminal
+The plain way is used if prompt_toolkit is not installed, if the input is not a terminal, and on a terminal
 that cannot move its cursor. Earlier messages come from the session itself, so deleting it leaves none behind.
 """
 

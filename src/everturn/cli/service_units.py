@@ -47,7 +47,7 @@ def systemd_unit(plan: ServicePlan) -> str:
         "[Service]",
         "Type=notify",
         f"ExecStart={_command_line(plan.command)}",
-        f"Environment={_assigned('EVERTURN_HOME', str(plan.home))} {_assigned('PATH', plan.path)}",
+        f"Environment={_assignment('EVERTURN_HOME', str(plan.home))} {_assignment('PATH', plan.path)}",
         f"EnvironmentFile=-{_literal(str(plan.home / KEYS_FILE))}",
         *([f"User={plan.account}"] if plan.account else []),
         "Restart=on-failure",
@@ -122,7 +122,7 @@ def _command_line(words: Sequence[str]) -> str:
     return " ".join((_in_quotes(program), *(_in_quotes(word.replace("$", "$$")) for word in others)))
 
 
-def _assigned(name: str, value: str) -> str:
+def _assignment(name: str, value: str) -> str:
     return _in_quotes(f"{name}={value}")
 
 

@@ -33,7 +33,7 @@ def import_(files: tuple[str, ...], home: Path | None) -> None:
     left as it is.
     """
     source = files[0] if files[0] in SOURCES and not Path(files[0]).exists() else ""
-    paths = [_existing(name) for name in (files[1:] if source else files)]
+    paths = [_require_file(name) for name in (files[1:] if source else files)]
     if not paths:
         raise click.UsageError(f"Name the {'folder' if source == 'hermes' else 'file'} to import.")
     sources = {path: _source_of(path, source) for path in paths}
@@ -67,7 +67,7 @@ def _source_of(path: Path, named: str) -> str:
     return found
 
 
-def _existing(name: str) -> Path:
+def _require_file(name: str) -> Path:
     path = Path(name)
     if not path.exists():
         known = ", ".join(SOURCES)

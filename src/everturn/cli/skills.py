@@ -94,7 +94,7 @@ def trust(name: str, digest: str, is_sure: bool, home: Path | None) -> None:
     async def work(book: SkillBook) -> None:
         skill = await _find(book, name)
         if skill.found is None:
-            raise click.ClickException(f"{skill.name} is no skill: {skill.problem}")
+            raise click.ClickException(f"{skill.name} is not a skill: {skill.problem}")
         if not is_sure:
             files = await book.load(skill.found)
             if skill.trusted is not None:
@@ -110,7 +110,7 @@ def trust(name: str, digest: str, is_sure: bool, home: Path | None) -> None:
 
 @skills.command("import")
 @click.argument("source", type=click.Path(exists=True, path_type=Path))
-@click.option("--shared", is_flag=True, help="For everybody on this server, guests included.")
+@click.option("--shared", is_flag=True, help="For all users of this server, guests included.")
 @home_option
 def import_(source: Path, shared: bool, home: Path | None) -> None:
     """Import a folder with a SKILL.md, or a ZIP file with such folders. The agent uses it after 'trust'."""

@@ -33,7 +33,7 @@ async def slash_names(client: Client, session: str | None) -> tuple[SlashName, .
 
 
 async def expand_slash(client: Client, session: str | None, line: str) -> str:
-    """The message to send for a line that begins with a slash and is no command: a prompt's text with its
+    """The message to send for a line that begins with a slash and is not a command: a prompt's text with its
     values, or the line as it is, which the server reads as a skill if it names one.
 
     Raises ServerRefused, with a sentence that says which values are missing; ServerUnreachable.

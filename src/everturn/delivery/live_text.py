@@ -55,9 +55,9 @@ class LiveText:
         words = self._written.strip()
         if len(words) > _TEXT_CHARS_MAX:
             words = f"… {words[-_TEXT_CHARS_MAX:].lstrip()}"
-        return "\n\n".join(part for part in (self._done(), words, self._doing) if part)
+        return "\n\n".join(part for part in (self._describe_done(), words, self._doing) if part)
 
-    def _done(self) -> str:
+    def _describe_done(self) -> str:
         """The finished calls in one line, such as "Ran 1 command · 6 s"."""
         done = []
         if self._commands:

@@ -193,7 +193,7 @@ def parse_at(text: str) -> At | None:
     point, _, turn_id = text.rpartition(":")
     if point not in ("", "before", "made") or not turn_id.startswith("trn_"):
         raise Invalid(
-            f"{text[:80]!r} is no point in the history of files.",
+            f"{text[:80]!r} is not a point in the history of files.",
             hint="Possible: now, start, trn_… (after that turn), before:trn_…, made:trn_…, chk_….",
         )
     return At(check_id(turn_id, "trn"), is_before=point == "before", is_made=point == "made")

@@ -23,7 +23,7 @@ class ToolSchema(msgspec.Struct, frozen=True):
 
 
 def properties_of(schema: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The schema of each argument. Empty where a server sent something that is no object."""
+    """The schema of each argument. Empty if a server sent something other than an object."""
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
 

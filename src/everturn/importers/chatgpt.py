@@ -27,13 +27,13 @@ def _conversation(data: JsonObject, export: ExportFile) -> Conversation:
         min((created, *(one.at for one in messages))),
         max((texts.ms_of(data.get("update_time"), created), *(one.at for one in messages))),
         messages,
-        current=_shown(current, nodes, {one.id for one in messages}),
+        current=_nearest_shown(current, nodes, {one.id for one in messages}),
         is_pinned=data.get("is_starred") is True,
         is_archived=data.get("is_archived") is True,
     )
 
 
-def _shown(node_id: object, nodes: Mapping[str, JsonObject], kept: set[str]) -> str | None:
+def _nearest_shown(node_id: object, nodes: Mapping[str, JsonObject], kept: set[str]) -> str | None:
     """The nearest node from here up that became a message."""
     seen = set()
     while isinstance(node_id, str) and node_id in nodes and node_id not in seen:

@@ -50,13 +50,13 @@ def _messages(given: tuple[JsonObject, ...], at: int) -> Iterator[ForeignMessage
 def _split(message: JsonObject, uuid: str, parent: str | None, at: int) -> Iterator[ForeignMessage]:
     files = tuple(_files(message))
     if message.get("sender") == "human":
-        text = _said(message)
+        text = _text_of(message)
         parts: tuple[AnyPart, ...] = (Text(text),) if text else ()
         yield ForeignMessage(uuid, parent, Role.USER, parts, at, "", files)
         return
     group: list[AnyPart] = []
     number = 0
-    for part in _blocks(message) or [Text(_said(message))]:
+    for part in _blocks(message) or [Text(_text_of(message))]:
         is_result = isinstance(part, Result)
         if group and isinstance(group[0], Result) != is_result:
             name = f"{uuid}/{number}" if number else uuid
@@ -74,7 +74,7 @@ def _answer(
     return ForeignMessage(name, parent, role, tuple(parts), at, "", files)
 
 
-def _said(message: JsonObject) -> str:
+def _text_of(message: JsonObject) -> str:
     blocks = [one for one in texts.dicts(message.get("content")) if one.get("type") == "text"]
     return texts.text_of(blocks) or texts.text_of(message.get("text"))
 

@@ -86,7 +86,7 @@ class HermesFolder:
         messages = _chain(texts.dicts(data.get("messages")), created, self._folder)
         created = _first(created, messages)
         notes = [_MISSING_FILES] if any(one.files for one in messages) else []
-        cut_off, pending, more = self._pending(stem, data, messages, updated)
+        cut_off, pending, more = self._find_pending(stem, data, messages, updated)
         tags = (project,) if (project := texts.title_of(data.get("project_id"))) else ()
         return Conversation(
             SOURCE,
@@ -102,7 +102,7 @@ class HermesFolder:
             notes=(*notes, *more),
         )
 
-    def _pending(
+    def _find_pending(
         self, stem: str, data: JsonObject, messages: Sequence[ForeignMessage], updated: int
     ) -> tuple[CutOff | None, tuple[ForeignMessage, ...], tuple[str, ...]]:
         """The message that was being answered, with what the journal of its run has."""

@@ -31,7 +31,7 @@ def _conversation(data: JsonObject, export: ExportFile) -> Conversation:
     if isinstance(nodes, dict) and nodes:
         given = [dict(node, id=key) for key, node in nodes.items() if isinstance(node, dict)]
     else:
-        given = _linked(texts.dicts(chat.get("messages")))
+        given = _link(texts.dicts(chat.get("messages")))
     messages = tuple(made for one in given for made in _messages(one, created))
     messages = tuple(_after_last_part(messages))
     current = str(history.get("currentId"))
@@ -51,7 +51,7 @@ def _conversation(data: JsonObject, export: ExportFile) -> Conversation:
     )
 
 
-def _linked(given: tuple[JsonObject, ...]) -> list[JsonObject]:
+def _link(given: tuple[JsonObject, ...]) -> list[JsonObject]:
     """Messages of an old export, which are only listed."""
     linked: list[JsonObject] = []
     for number, one in enumerate(given):

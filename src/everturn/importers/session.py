@@ -102,7 +102,7 @@ class _Builder:
         cut = self._conversation.cut_off
         is_cut = cut is not None and turn.user is not None and cut.message_id == turn.user.id
         if cut is not None and is_cut:
-            said = [*self._messages(turn_id, [turn.user]), *_recovered(turn_id, cut)]
+            said = [*self._messages(turn_id, [turn.user]), *_recover(turn_id, cut)]
         else:
             said = self._messages(turn_id, [turn.user, *turn.answers])
         ended_at = max([one.created_at for one in said], default=self._conversation.created_at)
@@ -145,7 +145,7 @@ class _Builder:
         )
 
 
-def _recovered(turn_id: str, cut: CutOff) -> tuple[Message, ...]:
+def _recover(turn_id: str, cut: CutOff) -> tuple[Message, ...]:
     """What the other system's journal holds, by the fold that recovers turns of our own."""
     fold = Fold(turn_id)
     for payload, at in cut.events:

@@ -36,7 +36,7 @@ def open_history(source: str, path: Path, name: str = "") -> History:
     if source == hermes.SOURCE:
         return hermes.HermesFolder(path)
     if source not in _READERS:
-        raise BadImport(f"{source!r} is no known system.", hint=f"Known are {', '.join(SOURCES)}.")
+        raise BadImport(f"{source!r} is not a known system.", hint=f"Known are {', '.join(SOURCES)}.")
     return _FileHistory(ExportFile(path, name), _READERS[source])
 
 
@@ -54,7 +54,7 @@ def recognize(path: Path, name: str = "") -> str:
     finally:
         file.close()
     raise BadImport(
-        f"{name or path.name} is no export that can be recognized. Nothing was imported.",
+        f"{name or path.name} is not an export that can be recognised. Nothing was imported.",
         hint="Importable are sessions that Everturn exported, and exports of ChatGPT, Claude, Open WebUI "
         "and LibreChat.",
     )

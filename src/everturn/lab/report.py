@@ -68,7 +68,7 @@ def as_markdown(campaign: Campaign) -> str:
     lines += [f"| {kind}: {where} | {count:,} |" for (kind, where), count in _places(campaign)]
     lines += ["", *unmet(campaign)]
     if campaign.soak is not None:
-        lines += ["", _used(campaign)]
+        lines += ["", _describe_use(campaign)]
     for failed in campaign.failed:
         lines += ["", f"## Failed: {_name(failed)}", "", f"`{repeat_command(campaign, failed)}`", ""]
         lines += ["```", failed.trial.failure.rstrip(), "```"]
@@ -89,7 +89,7 @@ def as_html(campaign: Campaign) -> str:
     )
     soak = ""
     if campaign.soak is not None and campaign.soak.watch.samples:
-        soak = f"<h2>The server while it was used</h2><p>{escape(_used(campaign))}"
+        soak = f"<h2>The server while it was used</h2><p>{escape(_describe_use(campaign))}"
         soak += campaign.soak.watch.drawn("Memory, files and waits over the lives of the server")
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Faults on purpose</title>'
@@ -166,7 +166,7 @@ def _places(campaign: Campaign) -> list[tuple[tuple[str, str], int]]:
     return sorted(counted.items(), key=lambda item: (order.index(item[0][0]), -item[1], item[0][1]))
 
 
-def _used(campaign: Campaign) -> str:
+def _describe_use(campaign: Campaign) -> str:
     soak = campaign.soak
     assert soak is not None
     tally = soak.tally

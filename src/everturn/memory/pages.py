@@ -79,7 +79,7 @@ class FolderPages:
             except FileNotFoundError:
                 continue  # deleted since the listing
             if not stat.S_ISREG(status.st_mode):
-                skipped[page] = "is no plain file"
+                skipped[page] = "is not a plain file"
             elif status.st_size > PAGE_BYTES_MAX:
                 skipped[page] = _TOO_LARGE
             else:

@@ -185,7 +185,7 @@ class AnthropicModel(EventWire):
             headers["x-api-key"] = self._target.key.reveal()
         return await send_once(stack, self._caller, "/v1/messages", headers, self.body(request))
 
-    def _reading(self, request: ModelRequest) -> EventReading:
+    def _new_reading(self, request: ModelRequest) -> EventReading:
         return _Reading(self._caller, _space_not_sent(request, self._target))
 
 

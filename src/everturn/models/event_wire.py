@@ -104,7 +104,7 @@ class EventWire(WireModel):
         """Send it; the connection is the stack's. Raises ModelTrouble."""
 
     @abstractmethod
-    def _reading(self, request: ModelRequest) -> EventReading: ...
+    def _new_reading(self, request: ModelRequest) -> EventReading: ...
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncIterator[AsyncIterator[Chunk]]:
@@ -120,7 +120,7 @@ class EventWire(WireModel):
             raise ModelRefused(
                 f"{self.name} answered with {answer.media_type}, not with a stream.", hint=self._address_hint
             )
-        reading = self._reading(request)
+        reading = self._new_reading(request)
         async with aclosing(answer.pieces()) as pieces:
             with answer.translate_failures():
                 async for piece in pieces:
@@ -143,7 +143,7 @@ class EventWire(WireModel):
         self, reading: EventReading, finish: FinishReason, request: ModelRequest, body: bytes
     ) -> Finish:
         calls = unique_calls(reading.calls(), request, partial(digest, body))
-        usage = await self._priced(reading.usage(), reading.written_tokens)
+        usage = await self._price_usage(reading.usage(), reading.written_tokens)
         reason = FinishReason.CALLS if calls and finish == FinishReason.STOP else finish
         return Finish(reason, calls, reading.reasoning(), usage)
 

@@ -116,7 +116,7 @@ class GeminiModel(EventWire):
             stack, self._caller, f"/models/{name}:streamGenerateContent?alt=sse", headers, self.body(request)
         )
 
-    def _reading(self, request: ModelRequest) -> EventReading:
+    def _new_reading(self, request: ModelRequest) -> EventReading:
         return _Reading(self._caller)
 
 
@@ -240,7 +240,7 @@ def _write_all(
     contents: list[JsonObject] = []
     for step in history_steps(request, spoken, sees_images=target.abilities.images, is_end=is_end):
         if isinstance(step, UserStep):
-            contents.append({"role": "user", "parts": [_asked_part(part) for part in step.parts]})
+            contents.append({"role": "user", "parts": [_write_part(part) for part in step.parts]})
         else:
             contents.append({"role": "model", "parts": _write_step(step, target)})
             if step.results:
@@ -248,7 +248,7 @@ def _write_all(
     return contents
 
 
-def _asked_part(part: str | Image) -> JsonObject:
+def _write_part(part: str | Image) -> JsonObject:
     if isinstance(part, str):
         return {"text": part}
     data = base64.b64encode(part.content).decode()
@@ -259,15 +259,15 @@ def _write_step(said: ModelStep, target: Target) -> list[JsonObject]:
     signatures = _signatures(said, target)
     parts: list[JsonObject] = []
     if said.text.strip():
-        parts.append(_signed({"text": said.text}, signatures.get("text")))
+        parts.append(_sign({"text": said.text}, signatures.get("text")))
     for number, call in enumerate(said.calls):
         part = {"functionCall": {"name": call.name, "args": arguments_of(call)}}
         is_missing = number == 0 and "0" not in signatures and _has_levels(target)
-        parts.append(_signed(part, _NO_SIGNATURE if is_missing else signatures.get(str(number))))
+        parts.append(_sign(part, _NO_SIGNATURE if is_missing else signatures.get(str(number))))
     return parts
 
 
-def _signed(part: JsonObject, signature: Json) -> JsonObject:
+def _sign(part: JsonObject, signature: Json) -> JsonObject:
     return {**part, "thoughtSignature": signature} if signature else part
 
 
@@ -289,7 +289,7 @@ def _result(result: Result) -> JsonObject:
 def _pictures(said: ModelStep) -> list[JsonObject]:
     """Beside the results, where every model takes them."""
     pictures = [picture for found in said.pictures.values() for picture in found]
-    return [_asked_part(PICTURES), *map(_asked_part, pictures)] if pictures else []
+    return [_write_part(PICTURES), *map(_write_part, pictures)] if pictures else []
 
 
 def _tool(tool: ToolSchema) -> JsonObject:

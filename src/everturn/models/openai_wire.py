@@ -179,7 +179,7 @@ class OpenAIModel(WireModel):
 
     async def _finish(self, reading: _Reading, request: ModelRequest, body: bytes) -> Finish:
         calls = unique_calls(reading.calls(), request, partial(digest, body))
-        usage = await self._priced(reading.usage())
+        usage = await self._price_usage(reading.usage())
         finish = reading.finish or FinishReason.STOP
         reason = FinishReason.CALLS if calls and finish == FinishReason.STOP else finish
         return Finish(reason, calls, reading.reasoning(), usage)

@@ -120,7 +120,9 @@ class PydanticModel:
         calls = [Call(part.tool_call_id, part.tool_name, part.args_as_json_str()) for part in made]
         thoughts = [part for part in response.parts if isinstance(part, kinds.ThinkingPart)]
         reasoning = tuple(
-            Reasoning(part.content, opaque=_kept(part), model=self.name) for part in thoughts if part.content
+            Reasoning(part.content, opaque=_opaque_of(part), model=self.name)
+            for part in thoughts
+            if part.content
         )
         salt = digest(encode([len(request.messages), self.name]))
         reason = FinishReason.CALLS if calls else _FINISHES[response.finish_reason]
@@ -204,7 +206,7 @@ def _messages(package: _Package, request: ModelRequest, model: PydanticModel) ->
             continue
         if waiting:
             found.append(kinds.ModelRequest(parts=waiting))
-        found.append(kinds.ModelResponse(parts=_said(kinds, step, model.name)))
+        found.append(kinds.ModelResponse(parts=_write_step(kinds, step, model.name)))
         waiting = [
             kinds.ToolReturnPart(result.name, result.text, tool_call_id=result.call_id)
             for result in step.results
@@ -223,7 +225,7 @@ def _content(kinds: _Package, parts: Sequence[str | Image]) -> str | list[_Packa
     ]
 
 
-def _said(kinds: _Package, step: ModelStep, name: str) -> list[_Package]:
+def _write_step(kinds: _Package, step: ModelStep, name: str) -> list[_Package]:
     # Another model's reasoning is useless to this one, and its signatures are rejected.
     parts: list[_Package] = [
         kinds.ThinkingPart(thought.text, **{key: thought.opaque.get(key) for key in _RETURNED})
@@ -236,7 +238,7 @@ def _said(kinds: _Package, step: ModelStep, name: str) -> list[_Package]:
     return parts
 
 
-def _kept(part: _Package) -> dict[str, str]:
+def _opaque_of(part: _Package) -> dict[str, str]:
     """What a provider wants back with its reasoning."""
     return {key: value for key in _RETURNED if (value := getattr(part, key))}
 

@@ -109,7 +109,7 @@ class ResponsesModel(EventWire):
     def body(self, request: ModelRequest) -> bytes:
         return encode(_fields(request, self._target, self._history_cache))
 
-    def _reading(self, request: ModelRequest) -> EventReading:
+    def _new_reading(self, request: ModelRequest) -> EventReading:
         return _Reading(self._caller)
 
     async def _send(self, stack: AsyncExitStack, request: ModelRequest) -> Sent:
@@ -274,13 +274,13 @@ def _write_all(
     items: list[JsonObject] = []
     for step in history_steps(request, spoken, sees_images=target.abilities.images, is_end=is_end):
         if isinstance(step, UserStep):
-            items.append({"role": "user", "content": [_asked_part(part) for part in step.parts]})
+            items.append({"role": "user", "content": [_write_part(part) for part in step.parts]})
         else:
             items += _write_step(step, target)
     return items
 
 
-def _asked_part(part: str | Image) -> JsonObject:
+def _write_part(part: str | Image) -> JsonObject:
     if isinstance(part, str):
         return {"type": "input_text", "text": part}
     data = base64.b64encode(part.content).decode()
@@ -315,7 +315,7 @@ def _write_step(said: ModelStep, target: Target) -> list[JsonObject]:
 
 def _output(result: Result, pictures: tuple[Image, ...]) -> str | list[JsonObject]:
     """A plain string if there is only text: not every server takes parts."""
-    return result.text if not pictures else [_asked_part(result.text), *map(_asked_part, pictures)]
+    return result.text if not pictures else [_write_part(result.text), *map(_write_part, pictures)]
 
 
 def _thought(thought: Reasoning, target: Target) -> tuple[int, JsonObject] | None:

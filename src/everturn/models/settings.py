@@ -97,7 +97,7 @@ def parse_settings(table: JsonObject, lines: Mapping[Place, int] | None = None) 
     for name, provider in providers.items():
         place = ("models", "providers", name)
         if not _PROVIDER_NAME.fullmatch(name):
-            raise reader.wrong(place, "is no good name: small letters, digits, - and _")
+            raise reader.wrong(place, "is not a valid name: use lower-case letters, digits, - and _")
         if provider.base_url is not None and not re.match(r"https?://[^/\s]+", provider.base_url):
             raise reader.wrong((*place, "base_url"), "must begin with http:// or https://")
     return ModelsSettings(providers, reader.tables(table, "settings", ModelSettings))

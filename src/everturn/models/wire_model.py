@@ -40,7 +40,7 @@ class WireModel:
     def abilities(self) -> Abilities:
         return self._target.abilities
 
-    async def _priced(self, usage: Usage, written_tokens: int = 0) -> Usage:
+    async def _price_usage(self, usage: Usage, written_tokens: int = 0) -> Usage:
         """With its cost, unless the server said it, and with what the prompt cache saved. None: not known."""
         cost = await self._price(self._target.model, usage, written_tokens)
         saved: float | None = None

@@ -189,7 +189,7 @@ class SqliteSide:
             good = {name: content for name, content in pages.items() if is_page(name)}
             others = {name: content for name, content in pages.items() if name.startswith(".")}
             left += [
-                f"notes of {owner}: {name!r} is no page"
+                f"notes of {owner}: {name!r} is not a page"
                 for name in pages
                 if name not in good and name not in others
             ]

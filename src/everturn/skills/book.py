@@ -51,7 +51,7 @@ class SkillUse(msgspec.Struct, frozen=True):
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """``found``: the newest content; None: its folder is no skill, see ``problem``. ``trusted``: what the
+    """``found``: the newest content; None: its folder is not a skill, see ``problem``. ``trusted``: what the
     agent gets; None: nothing. ``is_declined``: a person has seen the newest content and does not want it."""
 
     id: str
@@ -197,7 +197,7 @@ class SkillBook:
 
     async def _take_in_one(self, skill: FolderSkill) -> None:
         content = skill.content
-        # A folder that is no skill may have any name; ids are parts of addresses.
+        # A folder that is not a skill may have any name; ids are parts of addresses.
         skill_id = user_id(_plain_name(skill.folder) if content is None else content.name)
         seen_name, seen = f"{skill_id} {self._machine}", content.digest if content else f"! {skill.problem}"
         known = await self._records.get(self._owner, SEEN, seen_name)

@@ -25,7 +25,7 @@ _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _NAME_CHARS_MAX: Final = 64
 _PATH_CHARS_MAX: Final = 200
 _DEPTH_MAX: Final = 8
-# Left by systems and programs in folders, and never meant by anybody.
+# Left in folders by systems and programs; never part of a skill.
 JUNK: Final = frozenset((".git", ".DS_Store", "__MACOSX", "__pycache__", "Thumbs.db"))
 _HINT_BOUNDS: Final = "Keep large data beside the skill, in the workspace."
 
@@ -36,7 +36,7 @@ class RawFile(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str | None:
-        """None: it is no text."""
+        """None if it is not text."""
         try:
             text = self.content.decode()
         except UnicodeDecodeError:

@@ -151,11 +151,11 @@ class TurnSkills:
     # --- a project's undecided skills ------------------------------------------------------------
 
     async def list_untrusted(self, owner: str, workspace: Path) -> list[Untrusted]:
-        undecided = await self._undecided(owner, workspace)
+        undecided = await self._list_undecided(owner, workspace)
         return [await self._question(workspace, batch) for batch in await self._batches(undecided)]
 
     async def decide_untrusted(self, owner: str, workspace: Path, digest: str, *, use: bool) -> None:
-        for batch in await self._batches(await self._undecided(owner, workspace)):
+        for batch in await self._batches(await self._list_undecided(owner, workspace)):
             if _digest(batch) != digest:
                 continue
             for one in batch:
@@ -166,7 +166,7 @@ class TurnSkills:
                     value = {"digest": version.digest, "at": self._clock.now_ms()}
                     await self._records.put(owner, DECLINED, one.id, value)
 
-    async def _undecided(self, owner: str, workspace: Path) -> list[ProjectSkill]:
+    async def _list_undecided(self, owner: str, workspace: Path) -> list[ProjectSkill]:
         skills = await self._scan(workspace)
         if not skills:
             return []

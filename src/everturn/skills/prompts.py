@@ -162,7 +162,7 @@ class PromptBook:
                 self._files[file] = signature
                 continue
             self.problems.pop(file, None)
-            seen_name, seen = f"{prompt.name} {self._machine}", _seen(prompt)
+            seen_name, seen = f"{prompt.name} {self._machine}", _record_of(prompt)
             if await self._records.get(owner, _SEEN, seen_name) != seen:
                 await self._put(owner, msgspec.structs.replace(prompt, is_from_file=True))
                 await self._records.put(owner, _SEEN, seen_name, seen)
@@ -186,7 +186,7 @@ def make_prompt(name: str, text: str, description: str = "") -> Prompt:
     return Prompt(name, text, " ".join(description.split())[:_DESCRIPTION_CHARS_MAX])
 
 
-def _seen(prompt: Prompt) -> Json:
+def _record_of(prompt: Prompt) -> Json:
     return {"text": prompt.text, "description": prompt.description}
 
 

@@ -17,13 +17,13 @@ from everturn.domain.skills import SkillFile, SkillVersion
 from everturn.domain.store import Records
 from everturn.skills.content import RawFile, SkillContent
 
-SHARED: Final = "shared"  # owns the skills that everybody on this server may use
+SHARED: Final = "shared"  # owns the skills that all users of this server may use
 FOUND: Final = "skill.found"  # the newest content
 TRUSTED: Final = "skill.trusted"  # the content that the agent gets
 EARLIER: Final = "skill.earlier"  # contents that were trusted before; the name ends with the digest
 DECLINED: Final = "skill.declined"  # the digest of a content that is not wanted
 OFF: Final = "skill.off"
-BROKEN: Final = "skill.broken"  # why a folder is no skill
+BROKEN: Final = "skill.broken"  # why a folder is not a skill
 SEEN: Final = "skill.seen"  # the digest that this machine's folder had
 USED: Final = "skill.used"  # the last turn that used it
 _VERSIONS: Final = (FOUND, TRUSTED, EARLIER)

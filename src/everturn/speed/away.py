@@ -65,7 +65,7 @@ async def idle_schedules(store: Store, report: Report, count: int, seconds: floa
 
 
 @asynccontextmanager
-async def delegating(store: Store, count: int) -> AsyncIterator[Harness]:
+async def open_delegating(store: Store, count: int) -> AsyncIterator[Harness]:
     clock = SystemClock()
     delegates = Delegates(store, clock, DelegateSettings(at_once_max=max(8, count)))
 
@@ -88,7 +88,7 @@ async def delegating(store: Store, count: int) -> AsyncIterator[Harness]:
 
 
 async def delegates_beside_turns(store: Store, report: Report, count: int) -> None:
-    async with delegating(store, count) as here:
+    async with open_delegating(store, count) as here:
         plain = await plain_turns(here, count)
         session = await here.new_session()
         started = time.perf_counter()
@@ -124,7 +124,7 @@ async def until_ended(here: Harness, turn_id: str) -> None:
 # --- jobs ----------------------------------------------------------------------------------------------
 
 
-async def starting_jobs(store: Store, home: Path, report: Report, times: int) -> None:
+async def measure_jobs(store: Store, home: Path, report: Report, times: int) -> None:
     clock = SystemClock()
     sandbox = Sandbox(home)
     await sandbox.open()
@@ -179,7 +179,7 @@ async def main(*, is_quick: bool) -> int:
         async with open_store(f"sqlite://{home / 'delegates.db'}", data_dir=home / "two") as store:
             await delegates_beside_turns(store, report, delegates)
         async with open_store(f"sqlite://{home / 'jobs.db'}", data_dir=home / "three") as store:
-            await starting_jobs(store, home / "three", report, jobs)
+            await measure_jobs(store, home / "three", report, jobs)
     return report.close()
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import httpx2
 
 from everturn.speed.figures import Report, percentile
-from everturn.speed.http import CLOCK_MS, Server, client, new_session, send, serving
+from everturn.speed.http import CLOCK_MS, Server, client, new_session, open_server, send
 from everturn.web.server import raise_file_limit
 
 _TOKEN = re.compile(rb" word(\d{7})")
@@ -73,7 +73,7 @@ class CrowdReader(asyncio.Protocol):
 
 
 async def measure(report: Report, crowd: Crowd) -> None:
-    async with serving() as server, client(server) as http:
+    async with open_server() as server, client(server) as http:
         sessions = await _in_parts(crowd.turns, lambda _: new_session(http))
         readers = await _open_readers(server, sessions)
         before, begin = server.cpu_s, time.time() + crowd.ramp_s

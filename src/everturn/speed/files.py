@@ -99,13 +99,13 @@ def used_ms() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in both) * 1000
 
 
-async def timed(act: Callable[[], Awaitable[None]]) -> Cost:
+async def time_act(act: Callable[[], Awaitable[None]]) -> Cost:
     begun, used = time.perf_counter(), used_ms()
     await act()
     return Cost((time.perf_counter() - begun) * 1000, used_ms() - used)
 
 
-async def alternating(
+async def time_alternately(
     rounds: int,
     one: Callable[[int], Awaitable[None]],
     other: Callable[[int], Awaitable[None]],
@@ -116,11 +116,11 @@ async def alternating(
     for number in range(rounds):
         await before(number)
         if number % 2:
-            floor = await timed(partial(other, number))
-            pairs.append((await timed(partial(one, number)), floor))
+            floor = await time_act(partial(other, number))
+            pairs.append((await time_act(partial(one, number)), floor))
         else:
-            mine = await timed(partial(one, number))
-            pairs.append((mine, await timed(partial(other, number))))
+            mine = await time_act(partial(one, number))
+            pairs.append((mine, await time_act(partial(other, number))))
     return pairs
 
 
@@ -149,7 +149,9 @@ def change_one(*roots: Path) -> Callable[[int], Awaitable[None]]:
     return change
 
 
-async def recorded(store: Store, folder: Path, files: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
+async def time_recording(
+    store: Store, folder: Path, files: int, rounds: int
+) -> tuple[list[Cost], list[Cost]]:
     """What a tool call gains in a workspace of so many files: one that changed nothing, one that wrote a
     file."""
     workspace = folder / "workspace"
@@ -167,7 +169,7 @@ async def recorded(store: Store, folder: Path, files: int, rounds: int) -> tuple
         async def record(number: int = number) -> None:
             await recorder.record(claim, workspace, f"call_{number}")
 
-        took[number % 2].append(await timed(record))
+        took[number % 2].append(await time_act(record))
     return took
 
 
@@ -186,7 +188,7 @@ async def measure(report: Report, made: Path, files: int, rounds: int) -> None:
         ours, git = Ours(store, await claim_turn(store), first, made / "indexes"), Git(second)
         await compare(report, ours, git, rounds)
         (made / "session").mkdir()
-        idle, changed = await recorded(store, made / "session", 500, rounds)
+        idle, changed = await time_recording(store, made / "session", 500, rounds)
     gains = "a tool call gains, 500 files"
     report.at_most(f"{gains}, nothing changed", median([cost.wall for cost in idle]), "ms", 10)
     report.at_most(f"{gains}, one changed", median([cost.wall for cost in changed]), "ms", 10)
@@ -195,19 +197,19 @@ async def measure(report: Report, made: Path, files: int, rounds: int) -> None:
 
 async def compare(report: Report, ours: Ours, git: Git, rounds: int) -> None:
     os.sync()
-    report.say("first checkpoint", (await timed(ours.checkpoint)).wall, "ms")
+    report.say("first checkpoint", (await time_act(ours.checkpoint)).wall, "ms")
     os.sync()
-    report.say("first checkpoint, git", (await timed(git.checkpoint)).wall, "ms")
+    report.say("first checkpoint, git", (await time_act(git.checkpoint)).wall, "ms")
     git.run("git commit -qm first")
     tree = await ours.last_tree()
 
-    async def nothing(_: int) -> None:
+    async def change_nothing(_: int) -> None:
         """Nothing is changed."""
 
     await ours.checkpoint()
-    pairs = await alternating(rounds, ours.checkpoint, git.checkpoint, nothing)
+    pairs = await time_alternately(rounds, ours.checkpoint, git.checkpoint, change_nothing)
     say_pairs(report, "no change", pairs, 1.5, 60)
-    pairs = await alternating(rounds, ours.checkpoint, git.checkpoint, change_one(ours.root, git.root))
+    pairs = await time_alternately(rounds, ours.checkpoint, git.checkpoint, change_one(ours.root, git.root))
     say_pairs(report, "one changed file", pairs, 1.5)
 
     # Into new folders of one parent: what a new file costs depends on where the file system puts it, and on
@@ -219,7 +221,7 @@ async def compare(report: Report, ours: Ours, git: Git, rounds: int) -> None:
             (parent / f"{number}-{name}").mkdir(parents=True)
         os.sync()
 
-    pairs = await alternating(
+    pairs = await time_alternately(
         min(rounds, 6),
         lambda number: ours.restore(tree, parent / f"{number}-ours"),
         lambda number: git.restore(parent / f"{number}-git"),

@@ -43,7 +43,7 @@ def fold_ms(deltas: int) -> float:
     return median(took)
 
 
-async def started(store: Store, deltas: int) -> Claim:
+async def start_turn(store: Store, deltas: int) -> Claim:
     session = await store.sessions.create(OWNER)
     await store.turns.accept(OWNER, session.id, Submission(text="go"))
     (held,) = await store.turns.claim("wrk_bench", session_id=session.id)
@@ -59,7 +59,7 @@ async def longest_wait_ms(deltas: int) -> tuple[float, float]:
     """How long the cancel took, and the longest write in another session meanwhile."""
     with tempfile.TemporaryDirectory() as folder:
         async with open_store(data_dir=Path(folder)) as store:
-            held, other = await started(store, deltas), await started(store, 1)
+            held, other = await start_turn(store, deltas), await start_turn(store, 1)
             waits, number = [0.0], other.number + 2
             begun = time.perf_counter()
             cancel = asyncio.create_task(store.turns.cancel(OWNER, held.turn.id))

@@ -184,7 +184,7 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
         "no match": "xyzzy",
     }.items():
         await figure(f"q= {name}", partial(store.sessions.list, OWNER, SessionFilter(query=query)), 20)
-    tag = SessionFilter(tag="nobody has it")
+    tag = SessionFilter(tag="unused")
     await figure("a tag that no session has", partial(store.sessions.list, OWNER, tag), 20)
     await figure("labels", partial(store.sessions.labels, OWNER), 250)
     for order, limit_ms in ((SearchOrder.NEWEST, 10.0), (SearchOrder.RELEVANCE, 150.0)):
@@ -204,7 +204,7 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
     for name, within in {
         "a user's": MessageFilter(role="user"),
         "before all": MessageFilter(until=1),
-        "a tag that no session has": MessageFilter(tag="nobody has it"),
+        "a tag that no session has": MessageFilter(tag="unused"),
     }.items():
         for word, query in {"common word": common, "rare word": rare}.items():
             await figure(
@@ -312,7 +312,7 @@ async def long_session(report: Report, folder: Path, messages: int, times: int) 
     server.close()
 
 
-async def _nothing(address: str) -> None:
+async def _do_nothing(address: str) -> None:
     """Do nothing: the store creates its tables itself."""
 
 
@@ -336,7 +336,7 @@ def main() -> None:
             from everturn.testing.postgres_server import PostgresServer
 
             with PostgresServer() as server:
-                server.make_template(_nothing)
+                server.make_template(_do_nothing)
                 with server.database() as address:
                     asyncio.run(on_postgres(report, address, folder, sessions))
     if not arguments.postgres and not arguments.sessions:

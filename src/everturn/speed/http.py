@@ -145,7 +145,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(sessions: int = 10, messages: int = 10) -> AsyncIterator[Server]:
+async def open_server(sessions: int = 10, messages: int = 10) -> AsyncIterator[Server]:
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         near, far = spawn.Pipe()
@@ -200,7 +200,7 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(readers: list[Reader]) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def open_readers(readers: list[Reader]) -> AsyncIterator[list[asyncio.Task[None]]]:
     tasks = []
     for start in range(0, len(readers), 100):
         tasks += [asyncio.create_task(reader.run()) for reader in readers[start : start + 100]]
@@ -264,7 +264,7 @@ async def start_and_idle(report: Report) -> None:
 
 async def lists(report: Report, quick: bool) -> None:
     sessions, messages = (200, 200) if quick else (10_000, 10_000)
-    async with serving(sessions, messages) as server, client(server) as http:
+    async with open_server(sessions, messages) as server, client(server) as http:
         await times_ms(http, "/api/sessions", 20)
         taken = await times_ms(http, "/api/sessions", 200)
         report.at_most(f"session list of {sessions:,}, first page, p50 (WebUI: 639)", median(taken), "ms", 5)
@@ -276,7 +276,7 @@ async def lists(report: Report, quick: bool) -> None:
         report.at_most(f"the same in a session of {messages:,} messages, warm, p50", median(taken), "ms", 30)
         running = [await new_session(http) for _ in range(100)]
         readers = [Reader(server.port, f"/api/sessions/{one}/events") for one in running]
-        async with reading(readers):
+        async with open_readers(readers):
             for one in running:
                 await send(http, one, "100000/50")
             taken = await times_ms(http, "/api/sessions", 200)
@@ -305,12 +305,12 @@ async def first_tokens(http: httpx2.AsyncClient, server: Server, count: int, ses
 
 async def fan_out(report: Report, sizes: tuple[int, ...]) -> None:
     for size in sizes:
-        async with serving() as server, client(server) as http:
+        async with open_server() as server, client(server) as http:
             session_id = await new_session(http)
             await times_ms(http, "/api/sessions", 20)
             before = server.rss_kb
             readers = [Reader(server.port, f"/api/sessions/{session_id}/events") for _ in range(size)]
-            async with reading(readers):
+            async with open_readers(readers):
                 await asyncio.sleep(1)
                 report.at_most(f"{size:,} idle streams, RSS each", (server.rss_kb - before) / size, "kB", 40)
                 cpu = server.cpu_s
@@ -327,10 +327,10 @@ async def fan_out(report: Report, sizes: tuple[int, ...]) -> None:
 
 async def one_stream(report: Report, tokens: int) -> None:
     """CPU per token where nothing shares a commit: ten turns at full speed."""
-    async with serving() as server, client(server) as http:
+    async with open_server() as server, client(server) as http:
         sessions = [await new_session(http) for _ in range(10)]
         readers = [Reader(server.port, f"/api/sessions/{one}/events") for one in sessions]
-        async with reading(readers):
+        async with open_readers(readers):
             cpu = server.cpu_s
             for one in sessions:
                 await send(http, one, f"{tokens}/1e9")

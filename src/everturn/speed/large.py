@@ -104,7 +104,7 @@ def start_s(folder: Path) -> float:
 
 
 @asynccontextmanager
-async def opened(folder: Path, sessions: int, address: str) -> AsyncIterator[App]:
+async def open_filled(folder: Path, sessions: int, address: str) -> AsyncIterator[App]:
     await make_sqlite(folder, sessions, LARGE_TURNS_EACH)
     (folder / "config.toml").write_text(LONG_CONFIG)
     environ = {**os.environ, "OPENAI_BASE_URL": address, "OPENAI_API_KEY": "none"}
@@ -135,8 +135,8 @@ async def main(base: Path, *, is_quick: bool) -> None:
     server = await asyncio.start_server(provide, "127.0.0.1", 0, limit=1 << 24)
     address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     async with (
-        opened(folders[0], sizes[0], address) as small_app,
-        opened(folders[1], sizes[1], address) as large_app,
+        open_filled(folders[0], sizes[0], address) as small_app,
+        open_filled(folders[1], sizes[1], address) as large_app,
     ):
         await queries(report, small_app, sizes[0])
         await queries(report, large_app, sizes[1])

@@ -125,7 +125,7 @@ class Forgetful(ScriptedModel):
         return super().stream(request)  # type: ignore[arg-type]  # passed on as it came
 
 
-async def touched(report: Report, folder: Path, count: int) -> None:
+async def measure_touched(report: Report, folder: Path, count: int) -> None:
     """How much memory is kept for sessions that had a turn and were left."""
     model = Forgetful(then="fine")
     async with open_store(data_dir=folder) as store:
@@ -239,7 +239,7 @@ async def main() -> None:
             (Path(folder) / name).mkdir()
         await recall(report, Path(folder) / "recall", given.facts)
         await warm_and_cold(report, Path(folder) / "warm", given.messages)
-        await touched(report, Path(folder) / "touched", given.sessions)
+        await measure_touched(report, Path(folder) / "touched", given.sessions)
     report.close()
 
 

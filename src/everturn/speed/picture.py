@@ -18,7 +18,7 @@ FEWEST, MOST = 0.001, 4.0  # shares of the target
 MET, MISSED, INK, FAINT = "#1f6f87", "#b7791f", "#6b6b66", "#c9c9c4"
 
 
-def drawn(figures: Sequence[Figure]) -> str:
+def draw(figures: Sequence[Figure]) -> str:
     rows = [figure for figure in figures if figure.is_met is not None and figure.target[2:] != "0"]
     height = TOP + ROW * len(rows) + 20
     line = LABELS + _place(1.0)
@@ -68,7 +68,7 @@ def curves(figures: Sequence[Figure]) -> dict[str, list[Figure]]:
     return {name: sorted(points, key=lambda one: one.at) for name, points in found.items() if len(points) > 1}
 
 
-def drawn_curve(name: str, points: Sequence[Figure]) -> str:
+def draw_curve(name: str, points: Sequence[Figure]) -> str:
     """One curve: places on a logarithmic scale, values from zero, the target as a dashed line."""
     first, last = math.log(points[0].at), math.log(points[-1].at)
     limits = [float(one.target[2:]) for one in points if one.target]

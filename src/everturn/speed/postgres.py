@@ -143,11 +143,11 @@ async def length_cost(report: Report, server: PostgresServer, long_turns: int) -
             "x",
             1.2,
         )
-        taken = await timed(lambda: store.transcript.messages(OWNER, long, limit=50))
+        taken = await time_ms(lambda: store.transcript.messages(OWNER, long, limit=50))
         report.say(f"open a {label} (last page), p50", taken, "ms")
 
 
-async def timed(act) -> float:  # type: ignore[no-untyped-def]  # any async function
+async def time_ms(act) -> float:  # type: ignore[no-untyped-def]  # any async function
     taken = []
     for _ in range(30):
         started = time.perf_counter()
@@ -162,11 +162,11 @@ async def lists(report: Report, server: PostgresServer, sessions: int) -> None:
             await asyncio.gather(
                 *(store.sessions.create(OWNER, NewSession(title=f"S {index + i}")) for i in range(100))
             )
-        taken = await timed(lambda: store.sessions.list(OWNER, limit=50))
+        taken = await time_ms(lambda: store.sessions.list(OWNER, limit=50))
         report.at_most(f"session list, {sessions:,} sessions, first page, p50", taken, "ms", 5)
 
 
-async def searching(report: Report, server: PostgresServer, messages: int) -> None:
+async def measure_search(report: Report, server: PostgresServer, messages: int) -> None:
     rng = random.Random(2)
     async with fresh(server) as (store, address):
         session = await store.sessions.create(OWNER)
@@ -192,7 +192,7 @@ async def searching(report: Report, server: PostgresServer, messages: int) -> No
             ("prefix", SearchOrder.NEWEST, "riv", 50.0),
         ):
             assert await store.search.find(OWNER, query, order=order)
-            taken = await timed(lambda o=order, q=query: store.search.find(OWNER, q, order=o))
+            taken = await time_ms(lambda o=order, q=query: store.search.find(OWNER, q, order=o))
             report.at_most(f"search {messages:,} messages, {label}, p50", taken, "ms", limit)
 
 
@@ -230,7 +230,7 @@ async def run(arguments: argparse.Namespace, server: PostgresServer) -> int:
     await latency(report, server, 0.5 if arguments.quick else 5)
     await length_cost(report, server, 1_000 // scale)
     await lists(report, server, 10_000 // scale)
-    await searching(report, server, 100_000 // scale)
+    await measure_search(report, server, 100_000 // scale)
     await recovery(report, server, 1_000 // scale)
     return report.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.speed.figures import Figure, number
-from everturn.speed.picture import FAINT, INK, curves, drawn, drawn_curve
+from everturn.speed.picture import FAINT, INK, curves, draw, draw_curve
 from everturn.speed.result import Measured, Result
 from everturn.speed.suites import SUITES
 
@@ -27,7 +27,7 @@ def write_report(result: Result, folder: Path) -> tuple[Path, Path, Path]:
     data, page, picture = folder / "speed.json", folder / "speed.html", folder / "speed.svg"
     data.write_bytes(msgspec.json.format(msgspec.json.encode(result)))
     page.write_text(as_html(result), encoding="utf-8")
-    picture.write_text(drawn(_all(result)), encoding="utf-8")
+    picture.write_text(draw(_all(result)), encoding="utf-8")
     return data, page, picture
 
 
@@ -53,7 +53,7 @@ def facts(result: Result) -> list[str]:
 
 def as_html(result: Result) -> str:
     charts = "".join(
-        f"<div>{drawn_curve(name, points)}</div>" for name, points in curves(_all(result)).items()
+        f"<div>{draw_curve(name, points)}</div>" for name, points in curves(_all(result)).items()
     )
     growth = f'<h2>Growth</h2><div class="curves">{charts}</div>' if charts else ""
     return (
@@ -62,7 +62,7 @@ def as_html(result: Result) -> str:
         f"<h1>Speed</h1><p><strong>{escape(verdict(result))}</strong>"
         f"<ul>{''.join(f'<li>{escape(fact)}' for fact in facts(result))}</ul>"
         "<p>The floor is what the same costs without Everturn, measured in the same run."
-        f"<h2>Against the targets</h2>{drawn(_all(result))}{growth}"
+        f"<h2>Against the targets</h2>{draw(_all(result))}{growth}"
         f"{''.join(map(_section, result.suites))}</html>\n"
     )
 

@@ -347,7 +347,7 @@ async def lists(report: Report, base: Path, sessions: int) -> None:
         report.at_most(f"session list, {sessions:,} sessions, first page, p50", median(taken) * 1000, "ms", 5)
 
 
-async def searching(report: Report, base: Path, messages: int) -> None:
+async def measure_search(report: Report, base: Path, messages: int) -> None:
     rng = random.Random(2)
     async with fresh(base) as store:
         session_ids = [(await store.sessions.create(OWNER)).id for _ in range(100)]
@@ -426,7 +426,7 @@ async def run(arguments: argparse.Namespace) -> int:
     await latency(report, base, 0.5 if arguments.quick else 5, None, (5, 25))
     await length_cost(report, base, 5_000 // scale)
     await lists(report, base, 10_000 // scale)
-    await searching(report, base, 100_000 // scale)
+    await measure_search(report, base, 100_000 // scale)
     await recovery(report, base, 1_000 // scale)
     if arguments.fsync_ms:
         print(f"\n  with a sync of {arguments.fsync_ms:g} ms")

@@ -43,7 +43,7 @@ SUITES = (
     Suite("files", "recording and restoring a workspace, beside git"),
     Suite("blobs", "stored files, beside a plain read", _POSTGRES),
     Suite("delivery", "messages of a chat platform"),
-    Suite("away", "a database that goes away", _POSTGRES),
+    Suite("away", "work that goes on by itself: schedules, delegates, jobs"),
     Suite("peers", "what other projects need for the same, where they are installed"),
     Suite("large", "100,000 sessions with 5 million messages: 2.5 GB, half an hour", is_extra=True),
     Suite("tracing", "what traces cost, switched on and off", is_extra=True),

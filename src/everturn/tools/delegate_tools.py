@@ -195,9 +195,9 @@ class DelegateTool(Action):
                     f"The profile {task.profile!r} allows more than this session: {excess}. Nothing was "
                     "started. Leave the profile out, or name one that allows less."
                 )
-        tools = None if task.tools is None else _named(task.tools, own)
+        tools = None if task.tools is None else _names_of(task.tools, own)
         if task.tools is None and task.profile is not None:
-            tools = _named(own.listed, own)  # guard: e09
+            tools = _names_of(own.listed, own)  # guard: e09
         if task.files == "read":
             tools = _only_reading(task, own)
         has_files = task.files not in ("none", False)
@@ -299,7 +299,7 @@ def _only_reading(task: GivenTask, own: OwnRights) -> tuple[str, ...]:
     return tuple(sorted(chosen - {FIND}))
 
 
-def _named(tools: Iterable[str], own: OwnRights) -> tuple[str, ...]:
+def _names_of(tools: Iterable[str], own: OwnRights) -> tuple[str, ...]:
     """Their names. In the place of the tool that calls others stand those that it calls here: under another
     profile it would call others."""
     named = set(tools)

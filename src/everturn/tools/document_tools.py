@@ -125,7 +125,7 @@ class DocumentShelf:
             "text" if media_type.startswith(("text/", "application/j")) else ""
         )
         if not kind:
-            return Document(error=f"It is no document that has text ({media_type}).")
+            return Document(error=f"It is not a document with text ({media_type}).")
         suffix = PurePath(path).suffix.lower()
         return await self._converter.convert(kind, suffix if suffix.isascii() else "", _pieces(fd))
 
@@ -203,7 +203,7 @@ class SearchDocuments(Action):
         notes: list[str] = []
         hits: list[FoundPassage] = []
         known = [one for one in await self._shelf.knowledge(call) if document in ("", one.id, one.name)]
-        for opened in [] if document and known else await self._opened(call, document):
+        for opened in [] if document and known else await self._open_all(call, document):
             if opened.document.error:
                 notes.append(f"{opened.name} could not be read. {opened.document.error}")
                 continue
@@ -219,7 +219,7 @@ class SearchDocuments(Action):
         half = max(_HITS_MAX // 2, _HITS_MAX - len(learnt))
         return found_result([*hits[:half], *sorted(learnt, key=lambda one: one.rank)], notes)
 
-    async def _opened(self, call: ToolCall, document: str) -> list[Opened]:
+    async def _open_all(self, call: ToolCall, document: str) -> list[Opened]:
         if document:
             return [await self._shelf.open(call, document)]
         files = await self._shelf.attached(call)

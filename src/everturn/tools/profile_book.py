@@ -118,7 +118,7 @@ class ProfileBook:
         given = RecordName(OWNER, KIND, _record_name(profile.name, revision))
         taken = RecordName(OWNER, KIND, _record_name(profile.name, revision + 1))
         if before.revision != revision or not await self._records.trade(given, taken, _row_of(profile)):
-            raise _changed_meanwhile(profile.name)
+            raise _stale_error(profile.name)
         return KeptProfile(profile, revision + 1)
 
     async def remove(self, name: str, revision: int | None = None) -> None:
@@ -130,7 +130,7 @@ class ProfileBook:
             raise NotFound("profile", name)
         if revision is not None:
             if not await self._records.delete(OWNER, KIND, _record_name(name, revision)):
-                raise _changed_meanwhile(name)
+                raise _stale_error(name)
             return
         for record in found:
             await self._records.delete(OWNER, KIND, record)
@@ -165,7 +165,7 @@ class ProfileBook:
             )
 
 
-def _changed_meanwhile(name: str) -> WrongState:
+def _stale_error(name: str) -> WrongState:
     return WrongState(
         f"The profile {name} was changed meanwhile. Nothing was changed.",
         hint="Read it again, then make your change.",
@@ -205,7 +205,7 @@ def check_settings(profile: Profile) -> None:
         if len(listed or ()) > _LIST_MAX or any(len(word) > 300 for word in listed or ()):
             raise Invalid("A list of the profile is too long.", hint=f"It can have up to {_LIST_MAX} names.")
     if profile.model is not None and not re.fullmatch(r"\S{1,200}", profile.model):
-        raise Invalid(f"{profile.model[:60]!r} is no model.", hint="Name it as provider:name.")
+        raise Invalid(f"{profile.model[:60]!r} is not a model name.", hint="Write it as provider:name.")
     check_parameters(profile.parameters)
 
 

@@ -64,7 +64,7 @@ class _Call(Generic[T]):
         self._task: asyncio.Task[T] | None = None
 
     def run(self) -> None:
-        """In the thread. Every error reaches the caller: in a thread nobody else would see it."""
+        """In the thread. Every error reaches the caller: nothing else reports the errors of a thread."""
         try:
             value = self._act()
             answer: T = asyncio.run(self._wait_for(value)) if inspect.isawaitable(value) else value
@@ -94,7 +94,7 @@ class _Call(Generic[T]):
         try:
             self._home.call_soon_threadsafe(act, *args)
         except RuntimeError:
-            return  # the program ends, and with it whoever waited
+            return  # the program ends, and the caller with it
 
     def _succeed(self, value: T) -> None:
         self._on_end()

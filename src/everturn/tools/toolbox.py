@@ -181,7 +181,7 @@ class EverturnToolbox:
         if only is not None:
             # Before those of servers are packed into one that calls them: it calls no others (E09).
             own, trusted = _only(own, only), _only(trusted, only)  # guard: e09
-        return _listed(own, trusted)
+        return _list_tools(own, trusted)
 
     async def tool_names(self) -> frozenset[str]:
         """The names that a profile can list: of every tool but those of MCP servers."""
@@ -191,7 +191,7 @@ class EverturnToolbox:
     async def known_tools(self, owner: str, profile: str | None) -> Sequence[Tool]:
         """The tools of a profile as far as they are known: no MCP server is started to ask it for its own."""
         await self.own.look()
-        return _listed(*await self._known_tools(owner, profile))
+        return _list_tools(*await self._known_tools(owner, profile))
 
     async def rule(self, call: ToolCall, spec: ToolSpec) -> Ruling:
         # The policy first: a hook can refuse what it allows or asks about, and allow nothing.
@@ -333,7 +333,7 @@ class EverturnToolbox:
     async def _rights_of(self, call: ToolCall) -> OwnRights:
         own, trusted = await self._known_tools(call.owner, call.profile)
         found = frozenset(tool.spec.name for tool in trusted)
-        all_listed = _listed(own, trusted)
+        all_listed = _list_tools(own, trusted)
         listed = frozenset(tool.spec.name for tool in all_listed)
         reading = frozenset(tool.spec.name for tool in all_listed if tool.spec.reads_only)
         return OwnRights(listed, frozenset() if found <= listed else found, reading)
@@ -441,7 +441,7 @@ def _only(tools: Sequence[Tool], names: Collection[str]) -> Sequence[Tool]:
     return [tool for tool in tools if tool.spec.name in names]
 
 
-def _listed(own: Sequence[Tool], trusted: Sequence[Tool]) -> Sequence[Tool]:
+def _list_tools(own: Sequence[Tool], trusted: Sequence[Tool]) -> Sequence[Tool]:
     """Sorted by name. If there are too many to list, those of MCP servers are found instead."""
     if len(trusted) > TOOLS_MAX:
         trusted = (FindTools(trusted), CallFoundTool(trusted))

@@ -135,7 +135,7 @@ class JournalTraces(TurnTraces):
         self._report(trouble, len(spans))
 
     async def _of_turn(self, owner: str, turn_id: str) -> list[Span]:
-        """The turn's spans if it has ended; whoever runs it next sends them otherwise."""
+        """The turn's spans if it has ended; otherwise the worker that runs it next sends them."""
         try:
             turn = await self._store.turns.get(owner, turn_id)
             if turn.state not in ENDED:

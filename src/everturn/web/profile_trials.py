@@ -66,7 +66,7 @@ class ProfileTrials:
         await self._forget(owner, session.profile)
 
     async def _sweep(self, owner: str) -> None:
-        """Forget the profiles of trials that nobody ended. Their sessions are purged by then."""
+        """Forget the profiles of trials that were never ended. Their sessions are purged by then."""
         for name in await self._toolbox.profile_book.overdue_trials(self._clock.now_ms()):
             await self._forget(owner, name)
 

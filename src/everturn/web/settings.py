@@ -92,13 +92,13 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True):
                 ipaddress.ip_network(proxy.strip(), strict=False)
             except ValueError as error:
                 raise Invalid(
-                    f"The trusted proxy {proxy!r} is no address and no network.",
+                    f"The trusted proxy {proxy!r} is neither an address nor a network.",
                     hint="Like 127.0.0.1 or 10.0.0.0/8; several with commas (EVERTURN_TRUSTED_PROXIES).",
                     key="trusted_proxies",
                 ) from error
         if not _BASE_PATH.fullmatch(self.root):
             raise Invalid(
-                f"The base path {self.base_path!r} is no path.",
+                f"The base path {self.base_path!r} is not a path.",
                 hint="Like /agent: letters, digits and -._~ between slashes (EVERTURN_BASE_PATH).",
                 key="base_path",
             )

@@ -155,7 +155,7 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
         raise _bad("a member is in it twice")
     for member in members:
         if member.filename not in (SESSION, CHECKPOINTS, LEFT_OUT) and not BLOB.fullmatch(member.filename):
-            raise _bad(f"it holds {member.filename[:80]!r}, which is no part of an exported session")
+            raise _bad(f"it holds {member.filename[:80]!r}, which is not part of an exported session")
     if sum(member.compress_size for member in members) > size:
         raise _bad("its members overlap")
     unpacked = sum(member.file_size for member in members)

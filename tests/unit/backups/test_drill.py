@@ -95,7 +95,7 @@ async def test_a_backup_with_fewer_rows_than_were_copied_is_damaged(
     await clock.advance(7 * 24 * HOUR_S)
     runner = await runner_of(store, data_dir, clock, BackupSettings(every_h=1000), database=database)
     await runner.look()
-    assert "1 sessions, 0 turns, 0 messages in place of 2 sessions" in (await _drill(runner)).problem
+    assert "1 sessions, 0 turns, 0 messages instead of 2 sessions" in (await _drill(runner)).problem
 
 
 async def test_without_room_it_is_not_begun_and_the_backup_is_not_blamed(

@@ -196,10 +196,10 @@ async def test_an_unreadable_page_is_skipped_and_reported_and_the_rest_is_read(
     (folder / "huge.md").write_text("- one more fact\n" * 150_000)
     assert await texts(books) == ["Prefers tea."]
     assert await books.problems(OWNER) == [
-        "dangling.md is no plain file; it is not read.",
-        "folder.md is no plain file; it is not read.",
+        "dangling.md is not a plain file; it is not read.",
+        "folder.md is not a plain file; it is not read.",
         "huge.md is larger than 2 MB; it is not read.",
-        "outside.md is no plain file; it is not read.",
+        "outside.md is not a plain file; it is not read.",
     ]
     for name in ("dangling.md", "huge.md", "outside.md"):
         (folder / name).unlink()

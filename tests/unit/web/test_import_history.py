@@ -32,7 +32,7 @@ async def test_an_export_is_recognized_imported_and_not_imported_again(
         files = {"file": ("notes.json", b'{"a": 1}', "application/json")}
         refused = await server.http.post("/api/sessions/import/history", files=files)
         assert (refused.status_code, refused.json()["code"]) == (422, "bad_import")
-        assert "notes.json is no export" in refused.json()["detail"]
+        assert "notes.json is not an export" in refused.json()["detail"]
     [session] = (await store.sessions.list(ME, SessionFilter(archived=None))).items
     assert (session.title, session.archived) == ("A picture", True)
 

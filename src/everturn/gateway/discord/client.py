@@ -19,7 +19,7 @@ _NEVER_WAIT_S: Final = 0.01
 _WRONG_TOKEN_CLOSE: Final = 4004
 
 
-# Each account would log two warnings about libraries for voice, which nobody here needs.
+# Each account would log two warnings about libraries for voice, which are not needed here.
 VoiceClient.warn_nacl = VoiceClient.warn_dave = False
 
 

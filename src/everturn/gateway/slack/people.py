@@ -66,14 +66,14 @@ class PeopleNames:
         try:
             answer = await self._web.users_info(user=person)
         except SlackApiError as error:
-            return self._refused(person, error, now)
+            return self._note_refusal(person, error, now)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             _log.info("account %s: the name of %s: %r", self._account, person, error)
             self._paused_until = now + _PAUSE_MS
             return ""
         return self._keep(person, _name_of(answer["user"]), now)
 
-    def _refused(self, person: str, error: SlackApiError, now: int) -> str:
+    def _note_refusal(self, person: str, error: SlackApiError, now: int) -> str:
         # Slack's own answer, or aiohttp's if the body could not be read.
         data = getattr(error.response, "data", None)
         reason = str(data.get("error") or "") if isinstance(data, dict) else ""

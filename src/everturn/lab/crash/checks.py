@@ -227,10 +227,10 @@ async def all_events(store: Store, session_id: str) -> list[Event]:
 
 async def steering_texts(store: Store, turn_id: str) -> list[str]:
     """What waits for the turn to take it in."""
-    return await store.database.read(_steering, turn_id)
+    return await store.database.read(_list_steering, turn_id)
 
 
-def _steering(tx: Tx, turn_id: str) -> Script[list[str]]:
+def _list_steering(tx: Tx, turn_id: str) -> Script[list[str]]:
     row = (yield q("turn_row", turn_id))[0]
     return [found[1] for found in (yield q("steering_of_turn", row[0]))]
 

@@ -30,10 +30,10 @@ class Talker(WireServer):
         self.requests.clear()  # they would grow with the soak
         if not request.path.endswith("/chat/completions"):
             return WireAnswer([b'{"data": []}'], headers={"content-type": "application/json"})
-        return WireAnswer(_spoken(request.json["messages"]), pause_s=_PAUSE_S)
+        return WireAnswer(_answer_to(request.json["messages"]), pause_s=_PAUSE_S)
 
 
-def _spoken(messages: list[JsonObject]) -> list[bytes]:
+def _answer_to(messages: list[JsonObject]) -> list[bytes]:
     text = next((_text(one) for one in reversed(messages) if one["role"] == "user"), "")
     wish = text.rpartition("\n")[2]  # what was said before a cancelled answer stands in the same message
     said = re.fullmatch(r"say (\d+) (\S+)", wish)

@@ -86,7 +86,7 @@ class Watch:
             f'font-family="ui-sans-serif, system-ui, sans-serif" font-size="12" fill="{_INK}">',
             f'<text x="{_LEFT}" y="20">{escape(title)}</text>',
             f'<text x="{_WIDTH - 20}" y="20" text-anchor="end" fill="{_KILL}">{_LEGEND}</text>',
-            *(self._ended(at_s, how, height) for at_s, how in self.ends),
+            *(self._end_line(at_s, how, height) for at_s, how in self.ends),
             *(self._row(name, values, index) for index, (name, values) in enumerate(rows)),
             "</svg>",
         ]
@@ -95,7 +95,7 @@ class Watch:
     def _x(self, at_s: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - 20) * at_s / max(self.samples[-1].at_s, 1.0)
 
-    def _ended(self, at_s: float, how: str, height: int) -> str:
+    def _end_line(self, at_s: float, how: str, height: int) -> str:
         x = self._x(at_s)
         dashes = "" if how == "SIGKILL" else ' stroke-dasharray="3 3"'
         return f'<line x1="{x:.1f}" y1="30" x2="{x:.1f}" y2="{height - 20}" stroke="{_KILL}"{dashes}/>'

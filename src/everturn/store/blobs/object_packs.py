@@ -49,7 +49,7 @@ class ObjectPacks:
     async def _mark(self) -> None:
         if not await self._storage.has_marker():
             if await self._has_packs():
-                raise self._storage.unmarked()
+                raise self._storage.not_marked_error()
             await self._storage.put(MARKER, _MARKER_TEXT)
         self._is_marked = True
 

@@ -124,9 +124,9 @@ class ObjectStorage:
     async def require_marker(self) -> None:
         """Raises StorageAway if this is not the storage that packs were written to."""
         if not await self.has_marker():
-            raise self.unmarked()
+            raise self.not_marked_error()
 
-    def unmarked(self) -> StorageAway:
+    def not_marked_error(self) -> StorageAway:
         return StorageAway(
             f"{self.address} does not hold the files that were stored there: {MARKER} is missing.",
             hint="See whether the bucket was renamed, replaced or emptied, and whether [files] url is right.",

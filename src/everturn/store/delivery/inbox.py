@@ -64,7 +64,7 @@ def _receive(tx: Tx, owner: str, update: Update, profile: str) -> Script[Receive
     chat = yield from lock_chat_at(tx, owner, profile, update)
     known = yield from INBOX_FIND.first(update.place.account, update.id)
     if known is not None:  # guard: f01
-        return msgspec.structs.replace(_received(known), is_repeat=True)
+        return msgspec.structs.replace(_to_received(known), is_repeat=True)
     last = chat.last_number
     is_late = (
         update.number is not None and last is not None and update.number < last  # guard: f02
@@ -82,25 +82,25 @@ def _receive(tx: Tx, owner: str, update: Update, profile: str) -> Script[Receive
     )
     newest = last if is_late or update.number is None else update.number
     yield q("chat_seen", chat.chat_no, newest, update.chat_title or chat.title)
-    return _received((yield from INBOX.only(inbox_id)))
+    return _to_received((yield from INBOX.only(inbox_id)))
 
 
 def _list_waiting(tx: Tx, account: str, limit: int) -> Script[list[Received]]:
-    return [_received(row) for row in (yield from INBOX_WAITING.all(account, limit))]
+    return [_to_received(row) for row in (yield from INBOX_WAITING.all(account, limit))]
 
 
 def _accept(tx: Tx, inbox_id: str, submission: Submission) -> Script[tuple[Received, Accepted | None]]:
     row = yield from _lock(tx, inbox_id)
     asked = msgspec.structs.replace(submission, key=f"inbox:{inbox_id}")
     if row.state != InboxState.RECEIVED:  # guard: f01
-        return _received(row), (yield from _first_answer(row))
+        return _to_received(row), (yield from _first_answer(row))
     yield from _refuse_overtaking(row)
     chat = chat_of(row)
     session_id = yield from _current_session(tx, row, chat)
     accepted = yield from submissions.accept(tx, chat.owner, session_id, asked)
     turn_no = yield from owe_reply(tx, row.chat_no, accepted.turn.id)
     yield q("inbox_settle", row.inbox_no, InboxState.ACCEPTED.value, tx.now, turn_no, None)
-    settled = _received((yield from INBOX.only(inbox_id)))
+    settled = _to_received((yield from INBOX.only(inbox_id)))
     if not accepted.is_steering and asked.when_busy != WhenBusy.INTERRUPT:
         session = yield from shown_session(tx, chat.owner, session_id)
         first = yield from next_turn(session)
@@ -116,7 +116,7 @@ def _refuse(tx: Tx, inbox_id: str, refusal: Refusal, turn_id: str | None) -> Scr
         yield from _refuse_overtaking(row)
         turn_no = None if turn_id is None else (yield from _lock_turn(tx, row.owner, turn_id))
         yield q("inbox_settle", row.inbox_no, InboxState.REFUSED.value, tx.now, turn_no, to_json(refusal))
-    return _received((yield from INBOX.only(inbox_id)))
+    return _to_received((yield from INBOX.only(inbox_id)))
 
 
 def _lock_turn(tx: Tx, owner: str, turn_id: str) -> Script[int | None]:
@@ -175,7 +175,7 @@ def _prune(tx: Tx, before_ms: int) -> Script[int]:
     return len(pruned)
 
 
-def _received(row: InboxColumns) -> Received:
+def _to_received(row: InboxColumns) -> Received:
     return Received(
         id=row.inbox_id,
         chat=chat_of(row),

@@ -149,7 +149,7 @@ def _claim(tx: Tx, lease: AccountLease, limit: int) -> Script[list[OutgoingPart]
     claimed = []
     for part_no in (yield from PARTS_CLAIMABLE.all(lease.account, tx.now, limit)):
         yield q("part_claim", part_no, lease.epoch, tx.now)
-        claimed.append(_outgoing((yield from PART_OUTGOING.only(part_no))))
+        claimed.append(_to_outgoing((yield from PART_OUTGOING.only(part_no))))
     return claimed
 
 
@@ -267,7 +267,7 @@ def _excerpt(body: str) -> str:
     return excerpt_of(_part.decode(body)) if body else ""
 
 
-def _outgoing(row: OutgoingColumns) -> OutgoingPart:
+def _to_outgoing(row: OutgoingColumns) -> OutgoingPart:
     return OutgoingPart(
         id=row.part_id,
         chat=chat_of(row),

@@ -46,7 +46,7 @@ def _name_of(database: str) -> str:
 
 
 async def _drop(connection: asyncpg.Connection, name: str) -> None:
-    """Drop what an earlier trial left. A database without our note is somebody else's."""
+    """Drop what an earlier trial left. A database without our note is not ours."""
     note = await connection.fetchrow(
         "SELECT shobj_description(oid, 'pg_database') AS text FROM pg_database WHERE datname = $1", name
     )

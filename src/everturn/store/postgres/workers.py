@@ -76,8 +76,8 @@ class PostgresWorkers(Workers):
         """Workers whose lease has run out. None while this may be the database's fault.
 
         If commits wait for longer than a lease, as during a failover, the leases of all workers run out.
-        Whoever looked first afterwards would take the turns of the others, who live, and their calls would be
-        in doubt.
+        The worker that looked first afterwards would take the turns of the others, which are alive, and their
+        calls would be in doubt.
         """
         now = self._db.clock.monotonic()
         is_stalled = now - self._renewed_at >= self._lease_s * STALLED

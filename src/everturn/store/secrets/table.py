@@ -201,7 +201,7 @@ class SecretsTable:
 def _read(tx: Tx) -> Script[_Stored]:
     current = yield from _current()
     rows = yield from SECRETS_ALL.all()
-    return _Stored(current, {row.name: _sealed_of(row) for row in rows})
+    return _Stored(current, {row.name: _to_sealed(row) for row in rows})
 
 
 def _current() -> Script[str | None]:
@@ -209,7 +209,7 @@ def _current() -> Script[str | None]:
     return None if value is None else msgspec.json.decode(value, type=str)
 
 
-def _sealed_of(row: SealedColumns) -> Sealed:
+def _to_sealed(row: SealedColumns) -> Sealed:
     return Sealed(row.name, row.key_id, bytes(row.nonce), bytes(row.sealed))
 
 
@@ -240,7 +240,7 @@ def _change(tx: Tx, ring: KeyRing, changes: dict[str, str | None]) -> Script[Non
 
 def _add(tx: Tx, ring: KeyRing, texts: dict[str, str]) -> Script[tuple[str, ...]]:
     key = yield from _begin(tx, ring)
-    known = {row.name: _sealed_of(row) for row in (yield from SECRETS_ALL.all())}
+    known = {row.name: _to_sealed(row) for row in (yield from SECRETS_ALL.all())}
     for name, text in texts.items():
         if name not in known:
             yield from _put(tx, ring.seal(key, name, text))
@@ -267,7 +267,7 @@ def _rotate(tx: Tx, ring: KeyRing) -> Script[Rotation]:
     done, left = [], []
     for row in (yield from SECRETS_ALL.all()):
         try:
-            text = ring.open(_sealed_of(row)).reveal()
+            text = ring.open(_to_sealed(row)).reveal()
         except SecretUnreadable:  # guard: g03 postgresql
             left.append(row.name)
             continue

@@ -14,7 +14,7 @@ _SELF_EVIDENT = frozenset({"", "command", "cmd", "code", "patch"})
 
 
 def fields_of(arguments: str) -> list[tuple[str, str]]:
-    """The name and the text of each argument, or the whole text if it is no JSON object."""
+    """The name and the text of each argument, or the whole text if it is not a JSON object."""
     try:
         given = msgspec.json.decode(arguments or "{}", type=dict[str, object])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -34,10 +34,10 @@ _ATTRIBUTES: Final = frozenset(
 def read_math(parser: MarkdownIt) -> None:
     r"""Let the parser read ``$…$``, ``$$…$$`` and ``\(…\)``, as the page does."""
     dollarmath_plugin(parser, allow_space=False, allow_digits=False, double_inline=True)
-    parser.inline.ruler.before("escape", "math_brackets", _bracketed)
+    parser.inline.ruler.before("escape", "math_brackets", _read_bracketed)
 
 
-def _bracketed(state: StateInline, silent: bool) -> bool:
+def _read_bracketed(state: StateInline, silent: bool) -> bool:
     if not state.src.startswith("\\(", state.pos):
         return False
     # Where nothing closes is remembered: to look again at each opening would take the square of the length.
@@ -64,14 +64,14 @@ def formula(tex: str, *, is_block: bool) -> str:
             raise ValueError("too long")
         drawn = latex2mathml.converter.convert(tex, display="block" if is_block else "inline")
         root = ElementTree.fromstring(drawn)  # noqa: S314 - written by the library, without entities of its own
-        return _written(root)
+        return _write(root)
     except Exception:  # the library raises many kinds, and the document needs only to know that it cannot
         return f"<code>{escape(tex)}</code>"
 
 
-def _written(node: ElementTree.Element) -> str:
+def _write(node: ElementTree.Element) -> str:
     tag = node.tag.removeprefix(_MATHML)
-    inner = escape(node.text or "") + "".join(_written(child) + escape(child.tail or "") for child in node)
+    inner = escape(node.text or "") + "".join(_write(child) + escape(child.tail or "") for child in node)
     if tag not in _TAGS:
         return inner
     given = "".join(f' {name}="{escape(value)}"' for name, value in node.items() if name in _ATTRIBUTES)

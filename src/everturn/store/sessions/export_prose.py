@@ -139,7 +139,7 @@ def _link(address: str) -> tuple[str, str]:
     """What comes before and after the words of a link."""
     if address.lower().startswith(_LINKS):
         return f'<a href="{_safe(address)}" rel="noopener noreferrer">', "</a>"
-    return "", f' <span class="to">({_written_out(address)})</span>' if address else ""
+    return "", f' <span class="to">({_shorten_address(address)})</span>' if address else ""
 
 
 def _picture(token: Token) -> str:
@@ -148,6 +148,6 @@ def _picture(token: Token) -> str:
     return f'<span class="picture">{start}{_safe(token.content or "Picture")}{end}</span>'
 
 
-def _written_out(address: str) -> str:
+def _shorten_address(address: str) -> str:
     shown = visible(address)
     return escape(shown if len(shown) <= _ADDRESS_CHARS_MAX else shown[:_ADDRESS_CHARS_MAX] + "…")

@@ -59,7 +59,7 @@ def describe_attachment(part: Attachment) -> str:
 
 def visible(text: str) -> str:
     """The text with characters that hide or move a part of it written out, such as ``\\u202e``."""
-    return "".join(_escaped(char) if _is_hidden(char) else char for char in text)
+    return "".join(_escape(char) if _is_hidden(char) else char for char in text)
 
 
 def _is_hidden(char: str) -> bool:
@@ -68,7 +68,7 @@ def _is_hidden(char: str) -> bool:
     return not char.isprintable() or char in _INVISIBLE or "\U000e0100" <= char <= "\U000e01ef"
 
 
-def _escaped(char: str) -> str:
+def _escape(char: str) -> str:
     return char.encode("unicode_escape", "surrogatepass").decode()
 
 

@@ -36,7 +36,7 @@ class Asks:
         return await self._db.read(_open, owner, session_id or "")
 
     async def answered(self, owner: str, *, since_ms: int, limit: int) -> list[Ask]:
-        return await self._db.read(_answered, owner, since_ms, limit)
+        return await self._db.read(_list_answered, owner, since_ms, limit)
 
     async def get(self, owner: str, ask_id: str) -> Ask:
         return await self._db.read(_get, owner, ask_id)
@@ -61,7 +61,7 @@ class Asks:
 
     async def expire(self, now_ms: int) -> int:
         count = 0
-        for ask in await self._db.read(_expired, now_ms):
+        for ask in await self._db.read(_list_expired, now_ms):
             try:
                 given = _GivenAnswer("expired", by="expiry", is_from_user=False)
                 await self._db.write(_answer, ask.owner, ask.id, given)
@@ -75,7 +75,7 @@ def _open(tx: Tx, owner: str, session_id: str) -> Script[list[Ask]]:
     return [ask_of(row) for row in (yield from ASKS_OPEN.all(owner, session_id))]
 
 
-def _answered(tx: Tx, owner: str, since_ms: int, limit: int) -> Script[list[Ask]]:
+def _list_answered(tx: Tx, owner: str, since_ms: int, limit: int) -> Script[list[Ask]]:
     return [ask_of(row) for row in (yield from ASKS_ANSWERED.all(owner, since_ms, limit))]
 
 
@@ -86,7 +86,7 @@ def _get(tx: Tx, owner: str, ask_id: str) -> Script[Ask]:
     return ask_of(row)
 
 
-def _expired(tx: Tx, now_ms: int) -> Script[list[ExpiredAsk]]:
+def _list_expired(tx: Tx, now_ms: int) -> Script[list[ExpiredAsk]]:
     return (yield from ASKS_EXPIRED.all(now_ms))
 
 

@@ -47,7 +47,7 @@ class Documents:
     async def read(self, owner: str, session_id: str, file: File) -> Document:
         """The file as text; from its artifact if it was converted before. Raises what reading files
         raises."""
-        kept = await self._kept(owner, file)
+        kept = await self._load_kept(owner, file)
         if kept is not None:
             return kept
         found = await self._convert(file)
@@ -70,7 +70,7 @@ class Documents:
             if value["session_id"] == session_id:
                 await self._records.delete(owner, _KIND, name)
 
-    async def _kept(self, owner: str, file: File) -> Document | None:
+    async def _load_kept(self, owner: str, file: File) -> Document | None:
         value = await self._records.get(owner, _KIND, file.id)
         if value is None:
             return None

@@ -33,7 +33,7 @@ class PackedDocument:
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, ValueError, OSError) as error:
-            raise PackedUnreadable(_damaged(error)) from error
+            raise PackedUnreadable(_describe_damage(error)) from error
         self._left = UNPACKED_BYTES_MAX
         infos = self._zip.infolist()
         if len(infos) > MEMBERS_MAX:
@@ -61,7 +61,7 @@ class PackedDocument:
             with self._zip.open(info) as member:
                 self._copy(member, take)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError) as error:
-            raise PackedUnreadable(_damaged(error)) from error
+            raise PackedUnreadable(_describe_damage(error)) from error
 
     def _copy(self, member: IO[bytes], take: Callable[[bytes], object]) -> None:
         # The size that the ZIP file states may be a lie: what comes out is counted.
@@ -98,7 +98,7 @@ class PackedDocument:
             self.pieces(name, lambda piece: parser.Parse(piece, False))
             parser.Parse(b"", True)
         except expat.ExpatError as error:
-            raise PackedUnreadable(_damaged(error)) from error
+            raise PackedUnreadable(_describe_damage(error)) from error
 
     def relations(self, name: str) -> dict[str, tuple[str, str]]:
         """What a member names by id: (the kind, the member that is meant)."""
@@ -129,5 +129,5 @@ def local(name: str) -> str:
     return name.rsplit("}", 1)[-1]
 
 
-def _damaged(error: Exception) -> str:
+def _describe_damage(error: Exception) -> str:
     return f"It is damaged or not what its name says ({error}). Open it in its program and save it again."

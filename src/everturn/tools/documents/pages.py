@@ -37,7 +37,7 @@ def read_pdf(path: Path) -> Document:
             "It is encrypted, and cannot be decrypted here: pip install cryptography."
         ) from error
     except (PyPdfError, ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise PackedUnreadable(f"It is damaged or no PDF ({error}). Print it to a new PDF.") from error
+        raise PackedUnreadable(f"It is damaged or not a PDF ({error}). Print it to a new PDF.") from error
     sections: list[Section] = []
     notes: list[str] = []
     left = TEXT_BYTES_MAX
@@ -136,7 +136,7 @@ def read_mail(path: Path) -> Document:
     with path.open("rb") as file:
         mail = email.message_from_binary_file(file, policy=email.policy.default)
     if not isinstance(mail, EmailMessage) or not mail.keys():
-        raise PackedUnreadable("It is no mail: it has no headers.")
+        raise PackedUnreadable("It is not a mail: it has no headers.")
     shown = (f"{name}: {_header(mail, name)}" for name in ("From", "To", "Cc", "Date", "Subject"))
     head = "\n".join(line for line in shown if not line.endswith(": "))
     body = mail.get_body(("plain", "html"))
@@ -177,7 +177,7 @@ def read_text(path: Path) -> Document:
     """Plain text, in sections by heading for Markdown, by line otherwise."""
     text = decode(path.read_bytes())
     if "\0" in text[:4096]:
-        raise PackedUnreadable("It is no text.")
+        raise PackedUnreadable("It is not text.")
     if path.suffix.lower() in (".md", ".markdown"):
         return Document("", tuple(by_heading(text)))
     lines = text.splitlines()

@@ -146,7 +146,7 @@ def _stat_entry(folder: int, base: str, name: str) -> WorkspaceFile | None:
 def _file_of(base: str, inner: str, found: os.stat_result) -> WorkspaceFile:
     kinds = {stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
-    # A name that is no text is shown with a mark, and cannot be opened by it.
+    # A name that is not text is shown with a mark, and cannot be opened by it.
     path = os.fsencode(base + inner).decode("utf-8", "replace")
     return WorkspaceFile(path, path.rpartition("/")[2], kind, found.st_size, _ms(found))
 

@@ -272,7 +272,7 @@ def _with_one_name_each(workspace: Path, patches: list[FilePatch]) -> list[FileP
     """The patches with one name for one file, however each of them writes it (``./b``, ``c/../b``, through a
     link): what follows tells files apart by their names."""
 
-    def named(files: FolderHandle, path: str | None) -> str | None:
+    def name_of(files: FolderHandle, path: str | None) -> str | None:
         if path is None:
             return None
         name = files.name(path)
@@ -283,7 +283,7 @@ def _with_one_name_each(workspace: Path, patches: list[FilePatch]) -> list[FileP
 
     with FolderHandle(workspace) as files:
         return [
-            FilePatch(named(files, patch.old_path), named(files, patch.new_path), patch.hunks)
+            FilePatch(name_of(files, patch.old_path), name_of(files, patch.new_path), patch.hunks)
             for patch in patches
         ]
 

@@ -253,7 +253,7 @@ class Connection:
         try:
             return await send(self._client)
         except Exception as error:  # the boundary to a foreign program: everything becomes a result
-            raise self._failed(what, error, fate) from error
+            raise self._failure_of(what, error, fate) from error
 
     def _with_refused(self, result: ToolResult) -> ToolResult:
         """The result with the hosts that the server was kept from; each is named once."""
@@ -273,7 +273,7 @@ class Connection:
         self.is_ended = True
         self._stop.set()
 
-    def _failed(self, what: str, error: Exception, fate: RequestFate) -> ToolFailed:
+    def _failure_of(self, what: str, error: Exception, fate: RequestFate) -> ToolFailed:
         name = self.server.name
         if fate.wants_sign_in:
             self._give_up()  # the next session begins with the new sign-in

@@ -130,7 +130,7 @@ class NamedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
-    """Requests over a checked network; an answer that is no stream of events is bounded."""
+    """Requests over a checked network; an answer that is not an event stream is bounded."""
 
     def __init__(self, network: NamedNetwork) -> None:
         self._network = network
@@ -146,7 +146,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         url = request.url
         if url.scheme not in ("http", "https") or url.userinfo:
-            raise ToolFailed(f"{str(url)[:200]!r} was not contacted: it is no plain web address.")
+            raise ToolFailed(f"{str(url)[:200]!r} was not contacted: it is not a plain web address.")
         pool = await self._open_pool()
         request.headers["accept-encoding"] = "identity"  # so that its size is the size that we bound
         answer = await pool.handle_async_request(

@@ -169,7 +169,7 @@ class SignIns:
             with anyio.fail_after(_BEGIN_TIMEOUT_S):
                 return await self._begin(server, redirect)
         except TimeoutError as error:
-            raise _refused(server, "it did not answer in time") from error
+            raise _refusal(server, "it did not answer in time") from error
 
     async def _begin(self, server: McpServer, redirect: str) -> str:
         oauth = await load("mcp.client.auth.oauth2")
@@ -181,13 +181,13 @@ class SignIns:
         except _Left:
             pass
         except ToolFailed as error:
-            raise _refused(server, str(error)) from error
+            raise _refusal(server, str(error)) from error
         except Exception as error:  # the boundary to foreign code: what it says is shown, nothing is kept
-            raise _refused(server, _one_line(error)) from error
+            raise _refusal(server, _one_line(error)) from error
         else:
             if answer.status_code < 400:
                 raise WrongState(f"The MCP server {server.name} wants no sign-in.", hint="Use it as it is.")
-            raise _refused(server, f"it answered with status {answer.status_code}")
+            raise _refusal(server, f"it answered with status {answer.status_code}")
         return await self._hand_over(server, network, provider.context, left[0], redirect)
 
     # ``Any``: a module of the SDK, and a value of it.
@@ -209,7 +209,7 @@ class SignIns:
             application_type="native" if is_here else "web",
         )
         grant = self.grant_of(server)
-        known = _registered(oauth, grant, redirect) if grant is not None else None
+        known = _find_registration(oauth, grant, redirect) if grant is not None else None
         storage = _NoStorage(known)
         provider = oauth.OAuthClientProvider(
             server_url=server.url,
@@ -231,10 +231,10 @@ class SignIns:
         """Keep what is needed to finish, durably, before the user leaves for the address."""
         metadata = context.oauth_metadata
         if metadata is None:
-            raise _refused(server, "it does not say where to sign in")
+            raise _refusal(server, "it does not say where to sign in")
         methods = metadata.code_challenge_methods_supported
         if methods is not None and "S256" not in methods:
-            raise _refused(server, "where to sign in, S256 (PKCE) is not supported")
+            raise _refusal(server, "where to sign in, S256 (PKCE) is not supported")
         for endpoint in (metadata.authorization_endpoint, metadata.token_endpoint):
             await self._check_endpoint(server, network, str(endpoint))
         verifier, state = random.token_urlsafe(64), random.token_urlsafe(32)
@@ -263,7 +263,7 @@ class SignIns:
         if network.is_named(label):
             return
         if url.scheme != "https":
-            raise _refused(server, f"{label} would be contacted without encryption (http)")
+            raise _refusal(server, f"{label} would be contacted without encryption (http)")
         try:
             await self._network.check(url.host, url.port or 443)
         except ToolFailed as error:
@@ -309,10 +309,10 @@ class SignIns:
                 with anyio.fail_after(_BEGIN_TIMEOUT_S):
                     answer = await client.send(request)
         except Exception as error:  # the boundary to foreign code: what it says is shown, nothing is kept
-            raise _refused(server, _one_line(error)) from error
+            raise _refusal(server, _one_line(error)) from error
         grant = self._read_grant(oauth, answer, _base_of(server, pending))
         if isinstance(grant, str):
-            raise _refused(server, grant)
+            raise _refusal(server, grant)
         await self.keep(server, grant)
         return server.name
 
@@ -461,7 +461,7 @@ class _NoStorage:
 
 
 # ``Any``: a module and values of the SDK.
-def _registered(oauth: Any, grant: Grant, redirect: str) -> Any:
+def _find_registration(oauth: Any, grant: Grant, redirect: str) -> Any:
     """The registration of an earlier sign-in, if it is good for this way back."""
     client = oauth.OAuthClientInformationFull.model_validate(grant.client)
     known = {str(uri) for uri in client.redirect_uris or ()}
@@ -518,7 +518,7 @@ def _cannot(server: McpServer) -> str:
     return f"The sign-in at the MCP server {server.name} was not made"
 
 
-def _refused(server: McpServer, why: str) -> SignInRefused:
+def _refusal(server: McpServer, why: str) -> SignInRefused:
     return SignInRefused(
         f"{_cannot(server)}: {why.rstrip('.')}. Nothing was kept.", hint="Check the server's address."
     )

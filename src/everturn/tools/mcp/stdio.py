@@ -157,8 +157,8 @@ async def _pump_out(child: Child, to_session: Sender) -> None:
 
 
 async def _lines(output: AsyncIterable[bytes]) -> AsyncIterator[list[bytes]]:
-    """The lines of each read. Stops at a line that is too long: a program that writes one is no MCP server,
-    and closing the stream ends the session."""
+    """The lines of each read. Stops at a line that is too long, which no MCP server writes; closing the
+    stream ends the session."""
     pieces: list[bytes] = []
     size = 0
     async for chunk in output:

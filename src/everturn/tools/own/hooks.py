@@ -149,7 +149,7 @@ class OwnHooks:
     async def run(self, name: str, summary: TurnSummary) -> str:
         hook = (await self._find()).after.get(name)
         if hook is None:
-            return ""  # it was taken away meanwhile, so nobody wants it called
+            return ""  # it was removed meanwhile
         _, problem = await _ask(hook, summary, self._after)
         return problem
 
@@ -161,7 +161,7 @@ class OwnHooks:
             if hook.tools is not None and call.name not in hook.tools:
                 continue
             # A copy: the arguments that were judged are those that run, whatever a hook does with its own.
-            given = msgspec.structs.replace(call, arguments=_copied(call))
+            given = msgspec.structs.replace(call, arguments=_copy_arguments(call))
             answer, problem = await _ask(hook, given, self._before)
             if problem:
                 _log.error("hook %s failed about a call of %s: %s", name, call.name, problem)
@@ -193,6 +193,6 @@ def _reason(answer: str) -> str:
     return " ".join(answer.split())[:_REASON_CHARS_MAX] or "No reason was given."
 
 
-def _copied(call: ToolCall) -> dict[str, Any]:
+def _copy_arguments(call: ToolCall) -> dict[str, Any]:
     copied: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(call.arguments))
     return copied

@@ -57,7 +57,7 @@ def load_entry(entry: EntryPoint) -> OwnFile:
     """The tool that a package registers. Raises Wrong."""
     found = _load(entry)
     if not isinstance(found, FunctionTool):
-        raise Wrong(f"{entry.value} is no tool: put @everturn.tool above the function.")
+        raise Wrong(f"{entry.value} is not a tool: put @everturn.tool above the function.")
     _check(found)
     if found.spec.name != entry.name:
         raise Wrong(f"The entry point {entry.name} must have its tool's name: {found.spec.name}.")
@@ -68,7 +68,9 @@ def load_hook(entry: EntryPoint) -> OwnFile:
     """The hook that a package registers. Raises Wrong."""
     found = _load(entry)
     if not isinstance(found, Hook):
-        raise Wrong(f"{entry.value} is no hook: put @everturn.before_call or @everturn.after_turn above it.")
+        raise Wrong(
+            f"{entry.value} is not a hook: add @everturn.before_call or @everturn.after_turn above it."
+        )
     _check_hook(found)
     return OwnFile(hooks=(found,))
 

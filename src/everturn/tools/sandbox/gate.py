@@ -71,7 +71,7 @@ class Gate:
         if self._group is None:
             raise RuntimeError("the gate is used before it was opened")
         door = Door(self._folder / f"gate-{next(self._numbers)}", self._network, may)
-        async with self._served(await anyio.create_unix_listener(door.path, mode=0o600), door):
+        async with self._serve(await anyio.create_unix_listener(door.path, mode=0o600), door):
             try:
                 yield door
             finally:
@@ -85,11 +85,11 @@ class Gate:
             return asked == host
 
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-        async with self._served(listener, Door(Path(), self._network, may, bytes_max)):
+        async with self._serve(listener, Door(Path(), self._network, may, bytes_max)):
             yield f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"  # noqa: S610 - not Django's
 
     @asynccontextmanager
-    async def _served(self, listener: Listener[SocketStream], door: Door) -> AsyncIterator[None]:
+    async def _serve(self, listener: Listener[SocketStream], door: Door) -> AsyncIterator[None]:
         if self._group is None:
             raise RuntimeError("the gate is used before it was opened")
         scope, is_closed = anyio.CancelScope(), anyio.Event()

@@ -143,7 +143,7 @@ class Landlock:
             keeps_sizes=self.version >= _KNOWS_TRUNCATE,
             network=network,
         )
-        handled, handled_net, scoped = self._handled(network)
+        handled, handled_net, scoped = self._handled_rights(network)
         write = [] if view.is_read_only else [view.workspace]
         limits = view.limits.values()
         if os.geteuid():  # it never applies to root
@@ -181,7 +181,7 @@ class Landlock:
             "parent": start.parent,
         }
 
-    def _handled(self, network: str) -> tuple[int, int, int]:
+    def _handled_rights(self, network: str) -> tuple[int, int, int]:
         """What Landlock refuses unless a rule allows it: on files, on the network, beyond the command."""
         files = _FIRST_RIGHTS
         for version, right in (

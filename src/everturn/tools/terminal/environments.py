@@ -2,8 +2,8 @@
 
 An environment is a folder named after the digest of its list and of the Python that runs it. It is built
 under another name in a child in the sandbox, made durable, then renamed, so that a folder with that name is
-whole. What resolves is kept as a plan before anybody is asked, and exactly the plan is installed, by its
-hashes: what is approved is what comes.
+whole. The resolved list is kept as a plan before the user is asked, and exactly that plan is installed, by
+its hashes: what is approved is what is installed.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class Environments:
             return self._folder / key / SITE
 
     async def collect(self, wanted: Collection[Sequence[str]]) -> list[str]:
-        """Delete what dead processes left, and environments that no list of these names and nobody used for
-        a week. Returns what was deleted."""
+        """Delete what dead processes left, and environments that are in none of these lists and were not used
+        for a week. Returns what was deleted."""
         keys = {await self._key(packages) for packages in wanted}
         return await anyio.to_thread.run_sync(self._collect, keys)
 
@@ -266,7 +266,7 @@ class Environments:
         return deleted
 
     def _is_left(self, folder: Path) -> bool:
-        """Is nobody at work there? A folder that is a moment old may not have its lock yet."""
+        """True if no process works there. A folder that is a moment old may not have its lock yet."""
         if time.time() - folder.stat().st_mtime < NEW_S:
             return False
         try:

@@ -38,7 +38,9 @@ class PackageSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.wheels and not Path(self.wheels).is_absolute():
-            raise Invalid("The folder of wheels is no absolute path.", hint="Begin it with /.", key="wheels")
+            raise Invalid(
+                "The folder of wheels must be an absolute path.", hint="Begin it with /.", key="wheels"
+            )
 
     @property
     def index_url(self) -> str:

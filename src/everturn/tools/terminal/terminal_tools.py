@@ -112,7 +112,7 @@ class Python(Action):
         try:
             plan = await self._runner.plan_packages(call)
         except ToolFailed as error:
-            # Not a question: nobody could say what would be installed.
+            # Denied, not asked: what would be installed is unknown.
             return msgspec.structs.replace(judgement, denied=f"its packages are not there: {error}")
         if plan is None:
             return judgement

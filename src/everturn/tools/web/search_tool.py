@@ -53,7 +53,7 @@ class WebSearch(Action):
         words = one_line(query, 400)
         if not words:
             raise ToolFailed("There is nothing to search for.")
-        hits = _shown(await provider.search(words, count))[:count]
+        hits = _clean(await provider.search(words, count))[:count]
         listed: list[Json] = [{"title": hit.title, "url": hit.url} for hit in hits]
         display: JsonObject = {
             "kind": "search",
@@ -89,7 +89,7 @@ class WebSearch(Action):
         return Judgement(label=label, concerns=(concern,))
 
 
-def _shown(hits: Iterable[WebHit]) -> list[WebHit]:
+def _clean(hits: Iterable[WebHit]) -> list[WebHit]:
     """The results with a web address, each address once. Each text is one line, so that none looks like a
     further result."""
     shown: dict[str, WebHit] = {}

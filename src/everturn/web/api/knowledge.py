@@ -185,7 +185,7 @@ class KnowledgeApi:
         found: Sequence[Knowledge] = ()
         if self._toolbox.knowledge is not None:
             found = await self._library.book.of_owner(call.owner)
-        return KnowledgeList(tuple([await self._shown(one) for one in found]))
+        return KnowledgeList(tuple([await self._show(one) for one in found]))
 
     async def add(self, call: ApiCall[Nothing, NewKnowledge]) -> ShownKnowledge:
         given, folder = call.body, call.body.folder
@@ -207,7 +207,7 @@ class KnowledgeApi:
         )
         await self._audit.note("knowledge.made", call.caller, f"{made.id} {made.name} {folder or ''}")
         self._library.nudge()
-        return await self._shown(made)
+        return await self._show(made)
 
     async def change(self, call: ApiCall[Nothing, KnowledgeChange]) -> ShownKnowledge:
         known = await self._library.book.get(call.owner, call.path["knowledge"])
@@ -216,7 +216,7 @@ class KnowledgeApi:
         await self._library.book.change(changed)
         own = "is their own word" if changed.is_own else "is text from outside"
         await self._audit.note("knowledge.changed", call.caller, f"{changed.id} {changed.name} {own}")
-        return await self._shown(changed)
+        return await self._show(changed)
 
     async def delete(self, call: ApiCall[Nothing, Nothing]) -> None:
         await self._library.book.delete(call.owner, call.path["knowledge"])
@@ -236,7 +236,7 @@ class KnowledgeApi:
         await self._library.book.delete_file(known, call.query.name)
         self._library.nudge()
 
-    async def _shown(self, one: Knowledge) -> ShownKnowledge:
+    async def _show(self, one: Knowledge) -> ShownKnowledge:
         state = await self._library.state(one)
         index = state.index
         return ShownKnowledge(

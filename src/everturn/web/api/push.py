@@ -200,7 +200,7 @@ class PushApi:
         )
         device, secret = await self._notifications.add(call.owner, target)
         await self._audit.note("device.added", call.caller, f"{device.id} ({device.kind})")
-        return AddedDevice(_shown(device), secret)
+        return AddedDevice(_show(device), secret)
 
     async def change(self, call: ApiCall[Nothing, ChangeDevice]) -> ShownDevice:
         body = call.body
@@ -210,7 +210,7 @@ class PushApi:
         device = await self._notifications.change(call.owner, device_id, name=name, kinds=kinds)
         what = "" if kinds is None else f": {', '.join(device.kinds)}"
         await self._audit.note("device.changed", call.caller, f"{device.id} ({device.kind}){what}")
-        return _shown(device)
+        return _show(device)
 
     async def remove(self, call: ApiCall[Nothing, Nothing]) -> None:
         await self._notifications.remove(call.owner, call.path["device"])
@@ -231,7 +231,7 @@ class PushApi:
     async def _push(self, owner: str) -> Push:
         notifications = self._notifications
         key = await notifications.key()
-        devices = tuple(map(_shown, await notifications.devices(owner)))
+        devices = tuple(map(_show, await notifications.devices(owner)))
         settings = await notifications.settings(owner)
         chats = tuple(
             ChatToAdd(chat.id, chat.place.account, chat.title or chat.place.chat)
@@ -250,7 +250,7 @@ def _describe(quiet: QuietHours | None) -> str:
     return "never" if quiet is None else f"{quiet.start} to {quiet.end} {quiet.timezone}"
 
 
-def _shown(device: Device) -> ShownDevice:
+def _show(device: Device) -> ShownDevice:
     return ShownDevice(
         device.id,
         device.kind,

@@ -70,7 +70,7 @@ class SkillLines(msgspec.Struct, frozen=True):
 
 
 class ShownFile(msgspec.Struct, frozen=True):
-    """``text`` None: it is no text, or too long to be shown here; ``/file`` gives the bytes."""
+    """``text`` None: it is not text, or too long to be shown here; ``/file`` gives the bytes."""
 
     path: str
     size: int
@@ -80,7 +80,7 @@ class ShownFile(msgspec.Struct, frozen=True):
 
 
 class FileChangeShown(msgspec.Struct, frozen=True):
-    """``diff``: unified, without names; empty if one side is no text."""
+    """``diff``: unified, without names; empty if one side is not text."""
 
     path: str
     what: Literal["added", "changed", "deleted"]
@@ -300,7 +300,7 @@ class SkillsApi:
                     f"There is a skill {skill.name} already.", hint="Edit it, or choose another name."
                 )
         (skill,) = await self._book.add(call.owner, [content], body.scope, "page")
-        return await self._saved(call, skill, content.digest, is_trusted=body.trust)
+        return await self._finish_save(call, skill, content.digest, is_trusted=body.trust)
 
     async def edit(self, call: ApiCall[Nothing, EditSkill]) -> ShownSkill:
         body = call.body
@@ -317,9 +317,9 @@ class SkillsApi:
                 hint="Make a new skill to use another name.",
             )
         (skill,) = await self._book.add(call.owner, [content], skill.scope, "page")
-        return await self._saved(call, skill, content.digest, is_trusted=body.trust)
+        return await self._finish_save(call, skill, content.digest, is_trusted=body.trust)
 
-    async def _saved(self, call: AnyCall, skill: Skill, digest: str, *, is_trusted: bool) -> ShownSkill:
+    async def _finish_save(self, call: AnyCall, skill: Skill, digest: str, *, is_trusted: bool) -> ShownSkill:
         if is_trusted:
             skill = await self._book.trust(call.owner, skill.id, digest)
             await self._audit.note("skill.trusted", call.caller, f"{skill.id} (digest {digest[:16]})")
