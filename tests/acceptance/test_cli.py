@@ -291,7 +291,7 @@ async def test_names_that_look_like_markup_are_printed_as_they_are(data_dir: Pat
 # Holds the real command in the middle of its work: says so, and goes on when it is told to.
 HELD = """
 import sys
-from everturn.backups import making as backup
+from everturn.backups import backup
 from everturn.cli.main import main
 copied = backup.copy_memory
 def held(home, folder):
@@ -339,14 +339,14 @@ async def test_a_backup_that_was_killed_is_not_restored_and_the_next_one_clears_
 
 HELD_RESTORE = """
 import sys
-from everturn.backups import restoring
+from everturn.backups import restore
 from everturn.cli.main import main
-synced = restoring.sync_tree
+synced = restore.sync_tree
 def held(disk, folder):
     print("held", flush=True)
     sys.stdin.readline()
     synced(disk, folder)
-restoring.sync_tree = held
+restore.sync_tree = held
 main(sys.argv[1:])
 """
 

@@ -1,6 +1,6 @@
 """Backups: made, kept for a while, and checked. One of several servers makes the scheduled ones.
 
-Imports domain, store and delivery. Called by app and cli. ``making`` makes one backup, ``sealed`` and
+Imports domain, store and delivery. Called by app and cli. ``backup`` makes one, ``sealed`` and
 ``encryption`` turn it into an archive, ``shelf`` and ``bucket`` keep them, ``rotation`` decides which ones
 stay, ``drill`` restores one on trial, ``runner`` does all of it on a server.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from everturn.domain.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from everturn.backups.making import make_backup
+    from everturn.backups.backup import make_backup
     from everturn.backups.runner import BackupRunner, BackupServices
     from everturn.backups.settings import BackupSettings
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from everturn.backups.backup import BackupOptions, fill, in_thread
 from everturn.backups.encryption import Key
-from everturn.backups.making import Making, fill, in_thread
 from everturn.backups.rotation import made_at
 from everturn.backups.sealed import LIST, PartFile, SealedList, read_list, seal, unseal
-from everturn.backups.shelf import Shelved, clear_leftovers
+from everturn.backups.shelf import StoredBackup, clear_leftovers
 from everturn.backups.unfinished import UnfinishedBackup
 from everturn.backups.watch import Watch
 from everturn.domain.clock import Clock
@@ -55,12 +55,12 @@ class BucketShelf:
                 await self._storage.delete([f"{name}/{each}" for each in objects])
                 _log.info("cleared %s in %s: an unfinished backup", name, self.place)
 
-    async def put(self, store: Store, home: Path, name: str, making: Making) -> Shelved:
+    async def put(self, store: Store, home: Path, name: str, options: BackupOptions) -> StoredBackup:
         with UnfinishedBackup(self._work / name) as copy:
-            filled = await fill(store, home, copy.inside, making.watch)
+            summary = await fill(store, home, copy.inside, options.watch)
             parts = BucketParts(self._storage, name)
-            sealed = await in_thread(making.watch, seal, copy.inside, parts, making.lock, making.watch)
-        return Shelved(filled, sealed.bytes)
+            sealed = await in_thread(options.watch, seal, copy.inside, parts, options.lock, options.watch)
+        return StoredBackup(summary, sealed.bytes)
 
     async def names(self) -> Sequence[str]:
         return sorted(name for name, objects in (await self._objects()).items() if LIST in objects)

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
+from everturn.backups.backup import in_thread
 from everturn.backups.encryption import Key
-from everturn.backups.making import in_thread
-from everturn.backups.restoring import database_name, put_back
+from everturn.backups.restore import database_name, put_back
 from everturn.backups.shelf import Shelf
 from everturn.backups.unfinished import UnfinishedBackup
 from everturn.backups.watch import Watch

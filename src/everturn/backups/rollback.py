@@ -18,7 +18,7 @@ from typing import Final
 import apsw
 import msgspec
 
-from everturn.backups.making import fill
+from everturn.backups.backup import fill
 from everturn.backups.unfinished import UnfinishedBackup, clear
 from everturn.backups.watch import Watch
 from everturn.domain.errors import Invalid, StoreRefused

@@ -14,11 +14,11 @@ from zoneinfo import ZoneInfo
 import anyio
 import msgspec
 
+from everturn.backups.backup import BackupOptions, reason_of
 from everturn.backups.book import BackupBook
 from everturn.backups.bucket import BucketShelf
 from everturn.backups.drill import DrillSettings, try_restore
 from everturn.backups.encryption import Key, Lock, make_lock
-from everturn.backups.making import Making, reason_of
 from everturn.backups.rotation import (
     RETRY_MS,
     choose_superfluous,
@@ -173,16 +173,18 @@ class BackupRunner:
         services, now = self._services, self._services.clock.now_ms()
         await self._shelf.prepare(expects_backups=expects_backups)
         with self._track_progress() as watch:
-            shelved = await self._shelf.put(services.store, services.home, name_of(now), Making(watch, lock))
+            stored = await self._shelf.put(
+                services.store, services.home, name_of(now), BackupOptions(watch, lock)
+            )
         entry = BackupEntry(
             name=name_of(now),
             made_at=now,
-            bytes=shelved.bytes,
+            bytes=stored.bytes,
             verified_at=now,
             is_encrypted=lock is not None,
-            counts=shelved.filled.counts,
+            counts=stored.summary.counts,
         )
-        return entry, shelved.filled.left_out
+        return entry, stored.summary.left_out
 
     @contextmanager
     def _track_progress(self) -> Iterator[Watch]:

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from everturn.backups.backup import BackupOptions, BackupSummary, in_thread, make_backup
 from everturn.backups.encryption import Key
-from everturn.backups.making import Filled, Making, in_thread, make_backup
 from everturn.backups.rotation import made_at
 from everturn.backups.sealed import LIST, FolderParts, read_list, unseal
 from everturn.backups.settings import BackupSettings
@@ -23,8 +23,8 @@ from everturn.store import Store
 _log = logging.getLogger("everturn.backups")
 
 
-class Shelved(msgspec.Struct, frozen=True):
-    filled: Filled
+class StoredBackup(msgspec.Struct, frozen=True):
+    summary: BackupSummary
     bytes: int
 
 
@@ -38,7 +38,7 @@ class Shelf(Protocol):
         where none are."""
         ...
 
-    async def put(self, store: Store, home: Path, name: str, making: Making) -> Shelved:
+    async def put(self, store: Store, home: Path, name: str, options: BackupOptions) -> StoredBackup:
         """Make a backup. It is complete, checked and durable when it can be found under its name."""
         ...
 
@@ -94,9 +94,9 @@ class FolderShelf:
             )
         clear_leftovers(self._folder)
 
-    async def put(self, store: Store, home: Path, name: str, making: Making) -> Shelved:
-        filled = await make_backup(store, home, self._folder / name, making)
-        return Shelved(filled, await self.size(name))
+    async def put(self, store: Store, home: Path, name: str, options: BackupOptions) -> StoredBackup:
+        summary = await make_backup(store, home, self._folder / name, options)
+        return StoredBackup(summary, await self.size(name))
 
     async def names(self) -> Sequence[str]:
         return await asyncio.to_thread(self._names)

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from everturn.backups.backup import in_thread
 from everturn.backups.bucket import BucketParts, BucketShelf
 from everturn.backups.encryption import Key
-from everturn.backups.making import in_thread
 from everturn.backups.rotation import made_at
 from everturn.backups.sealed import (
     KEY_FILE,

@@ -14,8 +14,8 @@ import msgspec
 from rich.markup import escape
 
 from everturn.backups import BackupRunner, BackupServices, BackupSettings, unfinished
+from everturn.backups.backup import BackupOptions, BackupSummary, make_backup, reason_of, refuse_place
 from everturn.backups.encryption import make_lock
-from everturn.backups.making import Filled, Making, make_backup, reason_of, refuse_place
 from everturn.backups.watch import Watch, size_of
 from everturn.cli.common import console, home_option, open_config_secrets, printable, with_store
 from everturn.config import FILE, Config
@@ -68,9 +68,9 @@ def backup(
             raise click.UsageError("--now takes everything from [backup] in config.toml.")
         with_store(home, _backup_now)
         return
-    made, filled, is_encrypted = with_store(home, lambda store, config: _backup(store, config, asked))
+    made, summary, is_encrypted = with_store(home, lambda store, config: _backup(store, config, asked))
     _say_made(made, is_encrypted=is_encrypted)
-    say_left_out(filled.left_out)
+    say_left_out(summary.left_out)
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -123,7 +123,7 @@ async def _backup_now(store: Store, config: Config) -> None:
         finally:
             await store.workers.unregister(worker)
     if status.is_running:
-        click.echo("A server is making a backup; one more is made after it.")
+        click.echo("A server is making a backup. Another one follows it.")
         return
     if problem := await runner.find_problem():
         raise Stopped(problem, hint=status.state.hint or (status.drill.hint if status.drill else ""))
@@ -148,7 +148,7 @@ def _services_of(store: Store, config: Config, worker: str, secrets: Secrets) ->
     )
 
 
-async def _backup(store: Store, config: Config, asked: _Asked) -> tuple[Path, Filled, bool]:
+async def _backup(store: Store, config: Config, asked: _Asked) -> tuple[Path, BackupSummary, bool]:
     folder = asked.target or config.home / "backups" / time.strftime("%Y-%m-%d-%H%M%S")
     refuse_place(config.home, folder)
     lock = await asyncio.to_thread(make_lock, asked.encryption(config.backup))
@@ -161,8 +161,8 @@ async def _backup(store: Store, config: Config, asked: _Asked) -> tuple[Path, Fi
             click.echo(f"Left {leftover} as it is: {error.strerror or error}.", err=True)
     try:
         with console().status("Copying"), _Signals() as signals:
-            making = Making(Watch(signals.check), lock)
-            return folder, await make_backup(store, config.home, folder, making), lock is not None
+            options = BackupOptions(Watch(signals.check), lock)
+            return folder, await make_backup(store, config.home, folder, options), lock is not None
     except Refused:
         raise  # the place was taken, which its own words say
     except (EverturnError, OSError) as error:

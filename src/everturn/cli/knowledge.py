@@ -18,7 +18,7 @@ from everturn.domain.ids import Ids
 from everturn.store import Store
 from everturn.tools import Sandbox
 from everturn.tools.documents.converter import Converter
-from everturn.tools.documents.finding import FoundPassage
+from everturn.tools.documents.passages import FoundPassage
 from everturn.tools.knowledge.book import Knowledge, KnowledgeBook
 from everturn.tools.knowledge.library import KnowledgeLibrary
 from everturn.tools.workspaces import Workspaces

@@ -10,9 +10,9 @@ import click
 from rich.markup import escape
 
 from everturn.backups import unfinished
+from everturn.backups.backup import reason_of
 from everturn.backups.encryption import Key, read_identities, read_passphrase, unwrap
-from everturn.backups.making import reason_of
-from everturn.backups.restoring import DATABASE, database_name, put_back
+from everturn.backups.restore import DATABASE, database_name, put_back
 from everturn.backups.source import SealedSource, find_source
 from everturn.backups.watch import Watch
 from everturn.cli import in_force

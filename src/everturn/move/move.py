@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from everturn.domain.errors import Invalid, StoreRefused
-from everturn.move.copying import Copier, CopySummary, Report, carry
+from everturn.move.copier import Copier, CopySummary, Report, carry
 from everturn.move.postgres_side import PostgresSide, open_postgres_side
 from everturn.move.sqlite_side import DATABASE, SqliteSide
 from everturn.move.tables import tables_of, to_postgres, to_sqlite

@@ -20,7 +20,7 @@ from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.documents.converter import BYTES_MAX, Converter, too_large
 from everturn.tools.documents.document import Document, Section
 from everturn.tools.documents.documents import Documents
-from everturn.tools.documents.finding import FoundPassage, find, words_of
+from everturn.tools.documents.passages import FoundPassage, find, words_of
 from everturn.tools.knowledge.book import Knowledge
 from everturn.tools.knowledge.library import KnowledgeLibrary
 from everturn.tools.paths import FolderHandle

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from everturn.backups import BackupSettings, making
+from everturn.backups import BackupSettings, backup
 from everturn.domain.clock import SystemClock
 from everturn.store import open_store
 from tests.unit.backups.kit import runner_of
@@ -19,7 +19,7 @@ def hold(home: Path, folder: Path) -> list[str]:
 
 
 async def main(address: str, home: str, folder: str) -> None:
-    making.copy_memory = hold
+    backup.copy_memory = hold
     async with open_store(address, data_dir=home) as store:
         settings = BackupSettings(every_h=24, folder=folder)
         runner = await runner_of(store, Path(home), SystemClock(), settings, "wrk_killed")

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from everturn.backups import BackupSettings, making
+from everturn.backups import BackupSettings, backup
 from everturn.backups.rotation import RETRY_MS
 from everturn.backups.runner import LEASE, LOOK_S
 from everturn.store import Store, check_backup, is_postgres, open_store
@@ -163,7 +163,7 @@ async def test_a_backup_that_is_stopped_with_its_server_is_no_backup(
     make = asyncio.to_thread
 
     async def hold(act: Callable[..., object], *more: object, **named: object) -> object:
-        if act is making.copy_memory:
+        if act is backup.copy_memory:
             begun.set()
             await may_go_on.wait()
         return await make(act, *more, **named)

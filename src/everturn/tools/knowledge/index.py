@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from everturn.tools.documents.document import Document, Section
-from everturn.tools.documents.finding import FoundPassage, words_of
+from everturn.tools.documents.passages import FoundPassage, words_of
 
 if TYPE_CHECKING:
     import apsw

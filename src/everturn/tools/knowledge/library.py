@@ -18,7 +18,7 @@ from everturn.domain.machine import Machine
 from everturn.domain.media import SNIFF_BYTES
 from everturn.tools.documents.converter import BYTES_MAX, Converter, too_large
 from everturn.tools.documents.document import Document
-from everturn.tools.documents.finding import FoundPassage
+from everturn.tools.documents.passages import FoundPassage
 from everturn.tools.knowledge.book import Knowledge, KnowledgeBook
 from everturn.tools.knowledge.folder import FILES_MAX, Listed, kind_of_head, list_folder, open_file, pieces
 from everturn.tools.knowledge.index import IndexState, KnowledgeIndex

@@ -41,8 +41,8 @@ from everturn.tools.disk_sync import DiskSync
 from everturn.tools.mcp.catalog import Catalog, Definition, PromptInfo
 from everturn.tools.mcp.connection import START_TIMEOUT_S, Connection, ServerDied, ServerSignInNeeded
 from everturn.tools.mcp.folders import own_folders
+from everturn.tools.mcp.held_calls import RunningCall, RunningCalls
 from everturn.tools.mcp.http import HttpLink, make_client
-from everturn.tools.mcp.running import RunningCall, RunningCalls
 from everturn.tools.mcp.sign_in import BEARER, KeyAuth, SignIns, StoredAuth
 from everturn.tools.mcp.stdio import StdioLink, program_of
 from everturn.tools.mcp.wire import Link, McpClient

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from everturn.backups.making import SETTINGS
+from everturn.backups.backup import SETTINGS
 from everturn.store import copy_tree
 from everturn.store.files.copy_tree import DEPTH_MAX
 from everturn.store.files.disk import Disk, sync_tree

@@ -26,21 +26,21 @@ T = TypeVar("T")
 FOLDERS = ("blobs", "files", "memory", "workspaces")  # of the data folder, in a backup
 
 
-class Filled(msgspec.Struct, frozen=True):
+class BackupSummary(msgspec.Struct, frozen=True):
     """What was copied. ``counts``: rows of its sessions, turns and messages."""
 
     left_out: list[str]
     counts: Mapping[str, int]
 
 
-class Making(msgspec.Struct, frozen=True):
+class BackupOptions(msgspec.Struct, frozen=True):
     """How a backup is made. ``lock``: it becomes an encrypted archive."""
 
     watch: Watch
     lock: Lock | None = None
 
 
-async def make_backup(store: Store, home: Path, folder: Path, making: Making) -> Filled:
+async def make_backup(store: Store, home: Path, folder: Path, options: BackupOptions) -> BackupSummary:
     """Make a backup that is complete, checked and synced when it gets its name.
 
     The watch may end it. If it does, or if the copy fails, nothing is left; after a crash the leftover is
@@ -48,13 +48,13 @@ async def make_backup(store: Store, home: Path, folder: Path, making: Making) ->
     """
     refuse_place(home, folder)
     with UnfinishedBackup(folder) as copy:
-        filled = await fill(store, home, copy.inside, making.watch)
-        lock = making.lock
+        summary = await fill(store, home, copy.inside, options.watch)
+        lock = options.lock
         if lock is not None:
-            await in_thread(making.watch, _seal_beside, copy, lock, making.watch)
-        making.watch.check()
+            await in_thread(options.watch, _seal_beside, copy, lock, options.watch)
+        options.watch.check()
         copy.finish(sealed=lock is not None)
-        return filled
+        return summary
 
 
 def _seal_beside(copy: UnfinishedBackup, lock: Lock, watch: Watch) -> None:
@@ -63,7 +63,7 @@ def _seal_beside(copy: UnfinishedBackup, lock: Lock, watch: Watch) -> None:
     sync_tree(Disk(), copy.sealed)
 
 
-async def fill(store: Store, home: Path, inside: Path, watch: Watch) -> Filled:
+async def fill(store: Store, home: Path, inside: Path, watch: Watch) -> BackupSummary:
     """Copy everything into a new folder, durably, and open the copy."""
     await store.upkeep.backup(inside)
     left_out = [
@@ -76,7 +76,7 @@ async def fill(store: Store, home: Path, inside: Path, watch: Watch) -> Filled:
     await asyncio.to_thread(sync_tree, Disk(), inside)
     counts = await asyncio.to_thread(count_rows, inside)
     watch.check()
-    return Filled(left_out, counts)
+    return BackupSummary(left_out, counts)
 
 
 async def in_thread(watch: Watch, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
