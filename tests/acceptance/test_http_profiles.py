@@ -195,7 +195,7 @@ async def test_the_profile_of_new_sessions_is_not_removed(store: Store, tmp_path
         await house.call("POST", "/api/profiles", 201, json=WRITER)
         await house.call("PATCH", "/api/settings", json={"profile": "writer"})
         refused = await house.call("DELETE", "/api/profiles/writer", 409, headers={"If-Match": "1"})
-        assert "is the one of new sessions" in refused["detail"]
+        assert "New sessions use the profile" in refused["detail"]
 
 
 async def test_what_named_a_removed_profile_is_not_given_to_the_next_one(

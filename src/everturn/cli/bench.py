@@ -51,8 +51,14 @@ bench.add_command(compare)
 @bench.command("agent")
 @click.option("--model", help="Model to measure (provider:name). Default: the configured one.")
 @click.option("--only", multiple=True, help="A task, an area, 'practised' or 'fresh'. Repeatable.")
-@click.option("--runs", type=click.IntRange(1, 100), default=1, help="How often each task is done.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(1), default=600.0, help="Seconds for a task.")
+@click.option("--runs", type=click.IntRange(1, 100), default=1, help="How many times each task is done.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(1),
+    default=600.0,
+    help="Time limit of a task, in seconds.",
+)
 @click.option(
     "--tasks",
     "folder",
@@ -97,7 +103,7 @@ def agent_(
             )
         )
     except KeyboardInterrupt:
-        click.echo("Stopped. What was measured until now:", err=True)
+        click.echo("Stopped. Results so far:", err=True)
     used = next((trial.model for trial in trials if trial.model), model or "")
     report = Report(model=used, timeout_s=timeout_s, runs=runs, trials=tuple(trials))
     console().print(_sum_table(report))

@@ -20,9 +20,11 @@ _STYLES = {"better": "green", "worse": "red", "same": "", "added": "dim", "gone"
 
 
 @click.command("speed")
-@click.option("--quick", is_flag=True, help="The short version: shows that everything runs, not how fast.")
-@click.option("--only", multiple=True, help="A suite, also one that is not run by default. Repeatable.")
-@click.option("--list", "lists", is_flag=True, help="Show the suites and end.")
+@click.option("--quick", is_flag=True, help="A short run: it shows that everything works, not how fast.")
+@click.option(
+    "--only", multiple=True, help="Run this suite only, also one that does not run by default. Repeatable."
+)
+@click.option("--list", "lists", is_flag=True, help="List the suites and exit.")
 @click.option(
     "--report",
     type=click.Path(path_type=Path, file_okay=False),
@@ -33,8 +35,8 @@ _STYLES = {"better": "green", "worse": "red", "same": "", "added": "dim", "gone"
 def speed(quick: bool, only: tuple[str, ...], lists: bool, report: Path) -> None:
     """Measure how fast Everturn is on this machine, beside raw SQLite, PostgreSQL, git and a raw client.
 
-    Your own data are not touched. All suites together take half an hour, on a machine that does nothing else.
-    Ends with 1 if a suite could not be measured to its end; a target that is missed is only reported.
+    Your own data is not touched. All suites together take half an hour, on a machine that does nothing else.
+    Exits with 1 if a suite could not be completed; a missed target is only reported.
     """
     from everturn.speed import SUITES, choose_suites, run_suites, write_report
     from everturn.speed.report import verdict
@@ -47,7 +49,7 @@ def speed(quick: bool, only: tuple[str, ...], lists: bool, report: Path) -> None
     chosen = choose_suites(only)
     busy = os.getloadavg()[0]
     if busy > 0.5 and not quick:
-        click.echo(f"The load average is {busy:.1f}: other programs take part in these figures.", err=True)
+        click.echo(f"The load average is {busy:.1f}: other programs slow these figures down.", err=True)
     measured = []
     try:
         for one in run_suites(chosen, is_quick=quick):
@@ -55,7 +57,7 @@ def speed(quick: bool, only: tuple[str, ...], lists: bool, report: Path) -> None
             if one.failure:
                 click.echo(f"\n{one.suite}: {one.failure}", err=True)
     except (KeyboardInterrupt, subprocess.SubprocessError):
-        click.echo("\nStopped. The report has the suites that ended.", err=True)
+        click.echo("\nStopped. The report has the suites that were completed.", err=True)
     result = make_result(tuple(measured), is_quick=quick)
     paths = write_report(result, report)
     click.echo(f"\n{verdict(result)}")
@@ -79,7 +81,9 @@ def compare(before: Path, after: Path, shows_all: bool) -> None:
 
     older, newer = read_result(before), read_result(after)
     if (older.machine, older.processors) != (newer.machine, newer.processors):
-        click.echo("The two are from different machines: the differences are theirs, too.", err=True)
+        click.echo(
+            "The two results are from different machines, which explains part of the differences.", err=True
+        )
     if older.is_quick or newer.is_quick:
         click.echo("A result of --quick shows little about speed.", err=True)
     changes = compare_results(older, newer)

@@ -26,7 +26,9 @@ from everturn.tools.workspaces import Workspaces
 _profile = click.option(
     "--profile", "profiles", multiple=True, help="A profile that may search it. Repeatable."
 )
-_session = click.option("--session", "sessions", multiple=True, help="Id of a session that may. Repeatable.")
+_session = click.option(
+    "--session", "sessions", multiple=True, help="Id of a session that may search it. Repeatable."
+)
 
 
 @click.group()
@@ -59,7 +61,9 @@ def list_(home: Path | None) -> None:
 @click.argument("name")
 @click.option("--folder", help="The folder. Without one it holds uploads ('everturn knowledge put').")
 @click.option(
-    "--own", is_flag=True, help="What is in it is your own word: it does not count as text from outside."
+    "--own",
+    is_flag=True,
+    help="Trust its content like your own words: it does not count as text from outside.",
 )
 @click.option("--all", "is_for_all", is_flag=True, help="Every session may search it.")
 @_profile
@@ -74,7 +78,7 @@ def add(
     sessions: tuple[str, ...],
     home: Path | None,
 ) -> None:
-    """Make knowledge of a folder, or for uploads."""
+    """Add a folder, or a place for uploads, as knowledge."""
 
     async def work(store: Store, config: Config) -> None:
         places = Workspaces(config.home, config.files.root_folders())
@@ -92,8 +96,10 @@ def add(
 @knowledge.command()
 @click.argument("knowledge_id", metavar="NAME")
 @click.option("--all/--not-all", "is_for_all", default=None, help="Whether every session may search it.")
-@click.option("--own/--not-own", "own", default=None, help="Whether it is your own word.")
-@click.option("--nobody", is_flag=True, help="Take it from everybody that is not named here.")
+@click.option(
+    "--own/--not-own", "own", default=None, help="Whether its content is trusted like your own words."
+)
+@click.option("--nobody", is_flag=True, help="Remove all profiles and sessions that are not named here.")
 @_profile
 @_session
 @home_option
@@ -106,7 +112,7 @@ def use(
     sessions: tuple[str, ...],
     home: Path | None,
 ) -> None:
-    """Say who may search it, in the place of those who could; what is not given stays."""
+    """Set who may search it. What is given replaces the profiles or sessions before; the rest stays."""
 
     async def work(book: KnowledgeBook, known: Knowledge) -> None:
         given: dict[str, object] = {
@@ -131,7 +137,7 @@ def use(
 )
 @home_option
 def put(knowledge_id: str, files: tuple[Path, ...], home: Path | None) -> None:
-    """Add files, in the place of those with the same names."""
+    """Add files. A file of the same name is replaced."""
 
     async def work(book: KnowledgeBook, known: Knowledge) -> None:
         for path in files:
@@ -146,7 +152,7 @@ def put(knowledge_id: str, files: tuple[Path, ...], home: Path | None) -> None:
 @click.argument("query")
 @home_option
 def search(knowledge_id: str, query: str, home: Path | None) -> None:
-    """Search it, and read what changed before that."""
+    """Search it, after indexing what has changed."""
 
     async def work(store: Store, config: Config) -> tuple[list[FoundPassage], str]:
         sandbox = Sandbox(config.home)

@@ -25,16 +25,18 @@ KINDS = ("kill", "power", "disk", "database", "service")
 
 
 @click.command()
-@click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, help="How long, all kinds together.")
+@click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, help="Total time for all kinds.")
 @click.option("--only", type=click.Choice(KINDS), multiple=True, help="Kinds of faults. Default: all.")
-@click.option("--kills", type=click.IntRange(min=1), help="So many kills, however long it takes.")
-@click.option("--cuts", type=click.IntRange(min=1), help="So many power cuts.")
-@click.option("--disk-faults", type=click.IntRange(min=1), help="So many faults of the disk.")
-@click.option("--database-faults", type=click.IntRange(min=1), help="So many faults of PostgreSQL.")
-@click.option("--seed", type=int, help="To repeat a campaign. Default: chosen and printed.")
+@click.option("--kills", type=click.IntRange(min=1), help="Make this many kills, however long that takes.")
+@click.option("--cuts", type=click.IntRange(min=1), help="Make this many power cuts.")
+@click.option("--disk-faults", type=click.IntRange(min=1), help="Make this many disk faults.")
+@click.option("--database-faults", type=click.IntRange(min=1), help="Make this many PostgreSQL faults.")
+@click.option("--seed", type=int, help="Seed of the campaign to repeat. Default: a new one, printed.")
 @click.option("--life", type=click.IntRange(min=0), help="Run this one life of a campaign again.")
 @click.option("--people", type=click.IntRange(min=1), default=12, help="Simulated users of the server.")
-@click.option("--database-url", default="", help="PostgreSQL for the server that is used. Default: SQLite.")
+@click.option(
+    "--database-url", default="", help="PostgreSQL for the simulated users' server. Default: SQLite."
+)
 @click.option("--report", type=click.Path(path_type=Path, file_okay=False), help="Folder for the report.")
 def lab(
     minutes: float,
@@ -52,8 +54,8 @@ def lab(
     """Break things on purpose and check that nothing is lost.
 
     Kills processes, cuts the power, fails the disk and PostgreSQL, and uses a real server that is killed,
-    stopped, frozen and given a wrong clock. Your own data are not touched. Ends with 1 if anything was lost,
-    and prints how to see it again.
+    stopped, frozen and given a wrong clock. Your own data is not touched. Exits with 1 if anything was lost,
+    and prints the command that repeats it.
     """
     if not __debug__:
         raise Invalid("The checks of the lab do not work with python -O.", hint="Run it without -O.")
@@ -104,7 +106,7 @@ def _run(plan: Plan, report: Path | None) -> int:
     _end_with_a_report()
     out = console()
     folder = Path(tempfile.mkdtemp(prefix="everturn-lab-"))
-    out.print(f"Seed {plan.seed}. Data in {folder}, where log.txt is what the store and the engine say.")
+    out.print(f"Seed {plan.seed}. Data in {folder}; log.txt there is the log of the store and the engine.")
     logging.basicConfig(filename=folder / "log.txt", level=logging.WARNING)
     with progress("Starting", every_s=_PROGRESS_S) as report_progress:
         campaign = Campaign(plan, folder, report_progress)

@@ -99,11 +99,11 @@ def _kind_of(server: McpServer, state: ServerState) -> str:
 @click.argument("name")
 @click.argument("place", nargs=-1, required=True)
 @click.option("--profile", "profiles", multiple=True, help="Profile that uses it. Repeatable.")
-@click.option("--local", is_flag=True, help="The address is on a network of yours.")
-@click.option("--network", is_flag=True, help="The program reaches the web.")
+@click.option("--local", is_flag=True, help="The address is on your own network.")
+@click.option("--network", is_flag=True, help="The program may reach the web.")
 @click.option("--read", multiple=True, help="Folder that the program may read. Repeatable.")
 @click.option("--write", multiple=True, help="Folder that the program may write. Repeatable.")
-@click.option("--key", "keys", multiple=True, metavar="NAME", help="Key to ask for; 'bearer' of an address.")
+@click.option("--key", "keys", multiple=True, metavar="NAME", help="Key to ask for; 'bearer' for an address.")
 @home_option
 def add(
     name: str,
@@ -293,10 +293,10 @@ async def _check_own(toolbox: EverturnToolbox, name: str) -> None:
 
 @mcp.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Trust what is printed, without a question.")
+@click.option("--yes", is_flag=True, help="Trust what is printed without asking.")
 @home_option
 def trust(name: str, yes: bool, home: Path | None) -> None:
-    """Read what a server says of its new tools, and trust them. They then ask before each call."""
+    """Show what a server says about its new tools, and trust them. They ask before each call."""
 
     async def work(toolbox: EverturnToolbox, store: Store, config: Config) -> None:
         await _check_own(toolbox, name)
@@ -344,7 +344,7 @@ def login(name: str, home: Path | None) -> None:
         await toolbox.mcp.sign_ins.finish(query.get("state", ""), query["code"], query.get("iss"), servers)
         await _note(config, "mcp.signed_in", name)
         count = await _let_turns_go_on(store, name)
-        console().print(f"Signed in at {name}." + (f" Answers that go on: {count}." if count else ""))
+        console().print(f"Signed in at {name}." + (f" Turns that continue: {count}." if count else ""))
 
     _with_toolbox(home, work)
 

@@ -23,7 +23,7 @@ def parameter_options(command: Command) -> Command:
         ),
         click.option("--temperature", type=click.FloatRange(0, TEMPERATURE_MAX), help="0 to 2."),
         click.option(
-            "--output-limit", type=click.IntRange(1, OUTPUT_TOKENS_MAX), help="Most tokens of one answer."
+            "--output-limit", type=click.IntRange(1, OUTPUT_TOKENS_MAX), help="Maximum tokens in one answer."
         ),
     )
     for option in reversed(options):

@@ -118,12 +118,12 @@ def export(name: str, output: Path | None, home: Path | None) -> None:
 
 @profiles.command("import")
 @click.argument("source", type=click.File(encoding="utf-8"))
-@click.option("--as", "name", default="", metavar="NAME", help="Take it over under another name.")
-@click.option("--replace", "is_replacing", is_flag=True, help="Change the profile that has the name.")
-@click.option("--yes", is_flag=True, help="Take over what is printed, without a question.")
+@click.option("--as", "name", default="", metavar="NAME", help="Import it under another name.")
+@click.option("--replace", "is_replacing", is_flag=True, help="Replace the profile that has the name.")
+@click.option("--yes", is_flag=True, help="Import what is printed without asking.")
 @home_option
 def import_(source: TextIO, name: str, is_replacing: bool, yes: bool, home: Path | None) -> None:
-    """Take over a profile from a file (- reads standard input). Prints all of it and what it would allow."""
+    """Import a profile from a file (- reads standard input). Shows all of it and what it would allow."""
     text = source.read()
 
     async def work(book: ProfileBook, store: Store, config: Config) -> None:
@@ -140,13 +140,13 @@ def import_(source: TextIO, name: str, is_replacing: bool, yes: bool, home: Path
         if waiting:
             click.echo(f"\n{waiting} sessions name a profile {profile.name} and would use this one.")
         if not yes:
-            click.confirm(f"\nTake over the profile {profile.name}?", abort=True)
+            click.confirm(f"\nImport the profile {profile.name}?", abort=True)
         if before is None:
             await book.add(profile)
         else:
             await book.change(profile, before.revision)
         await _note(config, "profile.changed" if before else "profile.added", profile.name)
-        click.echo(f"{profile.name} can be chosen from now on.")
+        click.echo(f"{profile.name} was imported. It can be chosen at once.")
 
     _with_book(home, work, makes_one=True)
 
@@ -168,7 +168,7 @@ def remove(name: str, yes: bool, home: Path | None) -> None:
     async def work(book: ProfileBook, store: Store, config: Config) -> None:
         if (await PreferencesOf(store.records).get(OWNER)).profile == name:
             raise WrongState(
-                f"The profile {name} is the one of new sessions. Nothing was changed.",
+                f"New sessions use the profile {name}. Nothing was changed.",
                 hint="Choose another one on the page first: Settings, Models.",
             )
         kept = await book.kept(name)

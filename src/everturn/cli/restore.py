@@ -25,7 +25,9 @@ from everturn.store import check_backup, is_postgres, read_contents, restore_dat
 
 @click.command()
 @click.argument("source")
-@click.option("--yes", "is_accepted", is_flag=True, help="Do not ask about what comes into force.")
+@click.option(
+    "--yes", "is_accepted", is_flag=True, help="Do not ask about what takes effect with the backup."
+)
 @click.option(
     "--identity",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -153,7 +155,7 @@ async def _restore(source: Path, config: Config, restoration: unfinished.Restora
     if not config.database_url and not (source / DATABASE).is_file():
         raise Invalid(
             f"{source.name} is a backup of a database with an address of its own. Nothing was restored.",
-            hint="Say where it is to be with EVERTURN_DATABASE_URL.",
+            hint="Set EVERTURN_DATABASE_URL to the database to restore into.",
         )
     try:
         return await asyncio.to_thread(put_back, source, config.home, config.database_url)

@@ -46,7 +46,7 @@ def rollback(schema: int | None, is_accepted: bool, home: Path | None) -> None:
         since = compare(database, copy)
         _show(copy, since)
         if not is_accepted and not click.confirm(
-            "Keep all of that aside, and go back to the copy?", err=True
+            "Keep all of that in a folder, and go back to the copy?", err=True
         ):
             raise Invalid("Nothing was changed.", hint="Answer y, or add --yes.")
         kept = run(_keep(config, since))

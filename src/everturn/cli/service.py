@@ -132,7 +132,7 @@ def _plan(is_system: bool, account: str | None, home: Path | None) -> ServicePla
     if is_system and not account:
         raise Invalid(
             "A service of the system needs a user to run as.",
-            hint="Name one with --run-as, best one that does nothing else.",
+            hint="Name one with --run-as, preferably one that does nothing else.",
         )
     if account and not is_system:
         raise Invalid("--run-as is for services of the system.", hint="Add --system, or leave it out.")
@@ -262,7 +262,7 @@ def _call(words: Sequence[str], *, is_tried: bool = False) -> str:
     if done.returncode != 0 and not is_tried:
         raise EverturnError(
             f"'{' '.join(words)}' failed: {done.stderr.strip() or f'exit code {done.returncode}'}",
-            hint="Nothing of your data was changed. 'everturn service status' shows where things stand.",
+            hint="Your data was not changed. 'everturn service status' shows whether it runs.",
         )
     return done.stdout
 

@@ -216,13 +216,13 @@ class SkillBook:
     async def trust(self, owner: str, skill_id: str, digest: str) -> Skill:
         """Have the agent use this content from now on: the newest one, or one that was trusted before.
 
-        Raises NotFound, and WrongState if the skill holds something else by now.
+        Raises NotFound, and WrongState if the skill has changed meanwhile.
         """
         skill = await self.get(owner, skill_id)
         candidates = (skill.found, skill.trusted, *skill.earlier)
         version = next((one for one in candidates if one is not None and one.digest == digest), None)
         if version is None:
-            raise WrongState(f"The skill {skill.name} holds something else by now.", hint="Read it again.")
+            raise WrongState(f"The skill {skill.name} has changed meanwhile.", hint="Read it again.")
         await self.use(owner, skill_id, version, skill.trusted)
         return await self.get(owner, skill_id)
 
@@ -252,7 +252,7 @@ class SkillBook:
         """Leave this content out and ask about it no more; a content that is trusted stays in use."""
         skill = await self.get(owner, skill_id)
         if skill.found is None or skill.found.digest != digest:
-            raise WrongState(f"The skill {skill.name} holds something else by now.", hint="Read it again.")
+            raise WrongState(f"The skill {skill.name} has changed meanwhile.", hint="Read it again.")
         value = {"digest": digest, "at": self._clock.now_ms()}
         await self._records.put(owner_of(owner, skill_id), DECLINED, skill_id, value)
         return await self.get(owner, skill_id)

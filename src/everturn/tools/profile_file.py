@@ -1,5 +1,5 @@
 """A profile as a file, to be shared: the table of config.toml that makes it. And what a profile allows, for
-the person who takes one over."""
+the person who imports one."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class KnowledgeBook:
         return [msgspec.convert(value, KnowledgeFile) for value in own]
 
     async def put_file(self, knowledge: Knowledge, name: str, content: Path, now_ms: int) -> KnowledgeFile:
-        """Keep an upload, in the place of one with the same name. Durable on return. Raises Invalid."""
+        """Keep an upload; one of the same name is replaced. Durable on return. Raises Invalid."""
         if knowledge.folder is not None:
             raise Invalid("This knowledge is a folder.", hint="Put the file into the folder.")
         name = safe_name(name)

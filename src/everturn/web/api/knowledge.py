@@ -1,6 +1,6 @@
-"""Knowledge: folders and uploads that sessions can search. Everybody who reads sessions sees what there
-is; changing it is for the admin, because it decides what the agent may read, and what counts as the
-user's own word."""
+"""Knowledge: folders and uploads that sessions can search. Reading it needs the scope that reads
+sessions; changing it needs the scope admin, because it decides what the agent may read, and what counts as
+the user's own word."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class KnowledgeApi:
                 method="POST",
                 path=f"{one}/files",
                 run=self.put_file,
-                summary="Add an upload, in the place of one with the same name.",
+                summary="Add an upload. One of the same name is replaced.",
                 tag=tag,
                 scope=Scope.ADMIN,
                 query=FileName,

@@ -107,7 +107,7 @@ class NewProfile(ChangeProfile, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``name``: to take it over under another name."""
+    """``name``: import it under this name instead of its own."""
 
     text: Annotated[str, Meta(min_length=1, max_length=FILE_CHARS_MAX)]
     name: Annotated[str, Meta(max_length=100)] = ""
@@ -312,7 +312,7 @@ class ProfilesApi:
         name, revision = call.path["profile"], _revision(call.headers)
         if (await self._preferences.get(call.owner)).profile == name:
             raise e.WrongState(
-                f"The profile {name} is the one of new sessions. Nothing was changed.",
+                f"New sessions use the profile {name}. Nothing was changed.",
                 hint="Choose another one for new sessions first.",
             )
         await self._book.remove(name, revision)
