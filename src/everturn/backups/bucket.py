@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from everturn.backups.backup import BackupOptions, fill, in_thread
 from everturn.backups.encryption import Key
@@ -112,7 +112,7 @@ class BucketParts:
     def read(self, name: str, bytes_max: int) -> Iterator[bytes]:
         yield self._wait(self._storage.fetch(f"{self._name}/{name}", bytes_max))
 
-    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
+    def _wait(self, call: Coroutine[object, None, T]) -> T:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result(_CALL_S)
 
 

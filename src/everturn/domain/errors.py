@@ -455,9 +455,7 @@ class BlobDamaged(Stopped):
     """Stored bytes are missing or not what they were. The rest of them can still be read."""
 
     code = "blob_damaged"
-    hint = (
-        "Check the disk. A backup has the bytes if it was taken before; storing the same file again mends it."
-    )
+    hint = "Check the disk. A backup has the bytes if it was taken before; storing the same file repairs it."
 
     def __init__(self, sha256: str, why: str) -> None:
         super().__init__(f"The bytes {sha256} are damaged: {why}. Nothing else is affected.", sha256=sha256)

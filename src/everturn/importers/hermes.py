@@ -6,9 +6,9 @@ damaged, the database may still hold the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import apsw
 import msgspec
@@ -268,7 +268,7 @@ def _files_of(message: JsonObject, folder: Path) -> Iterator[ForeignFile]:
         yield ForeignFile(name, _reader(folder, path))
 
 
-def _reader(folder: Path, path: object) -> Any:
+def _reader(folder: Path, path: object) -> Callable[[], bytes] | None:
     """Reads a file inside the folder; None for any other: the folder may come from another person."""
     if not isinstance(path, str) or not path:
         return None

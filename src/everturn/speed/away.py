@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 
@@ -78,12 +77,9 @@ async def open_delegating(store: Store, count: int) -> AsyncIterator[Harness]:
     tasks = [{"instructions": f"part {number}", "model": CHILD, "files": False} for number in range(count)]
     own = ScriptedModel([CallTool("delegate", {"tasks": tasks})], Say("all done"), clock=clock)
     others = ScriptedModel(name=CHILD, then=Say("done"), clock=clock)
-    more: dict[str, Any] = {
-        "models": ScriptedModels(own, others),
-        "toolbox": FakeToolbox(*delegate_tools(delegates, rights_of, no_excess, lambda profile: None)),
-        "delegates": delegates,
-    }
-    async with open_harness(store, clock=clock, **more) as here:
+    models = ScriptedModels(own, others)
+    toolbox = FakeToolbox(*delegate_tools(delegates, rights_of, no_excess, lambda profile: None))
+    async with open_harness(store, clock=clock, models=models, toolbox=toolbox, delegates=delegates) as here:
         yield here
 
 

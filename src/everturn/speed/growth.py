@@ -18,11 +18,11 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import apsw
 
@@ -86,7 +86,28 @@ class Words:
         return int(mean) + (self._rng.random() < mean % 1)
 
 
-Rows = tuple[list[Any], list[Any], list[Any], list[Any]]
+class SessionRow(NamedTuple):
+    session_no: int
+    id: str
+    owner: str
+    at: int
+    title: str
+    head_no: int
+    messages: int
+    preview: str
+
+
+class Rows(NamedTuple):
+    """Rows of four tables, each in the order of its statement."""
+
+    sessions: list[SessionRow]
+    tails: list[tuple[int, str, int]]
+    turns: list[tuple[int, str, str, int, int | None, int, int]]
+    messages: list[tuple[str, int, int, int, str, int, str]]
+
+    @property
+    def tables(self) -> Sequence[Sequence[tuple[str | int | None, ...]]]:
+        return self.sessions, self.tails, self.turns, self.messages
 
 
 def rows_of(sessions: int, turns_each: float, batch: int = 1_000) -> Iterator[Rows]:
@@ -94,24 +115,27 @@ def rows_of(sessions: int, turns_each: float, batch: int = 1_000) -> Iterator[Ro
     words, ids, turn_no = Words(1), Ids(SystemClock()), 0
     start = SystemClock().now_ms() - sessions * 1_000
     for first in range(1, sessions + 1, batch):
-        rows: Rows = ([], [], [], [])
+        rows = Rows([], [], [], [])
         for session_no in range(first, min(first + batch, sessions + 1)):
-            at, parent, last, count = start + session_no * 1_000, None, "", words.turns(turns_each)
+            at, last, count = start + session_no * 1_000, "", words.turns(turns_each)
+            parent: int | None = None
             for _ in range(count):
                 turn_no += 1
-                rows[2].append((turn_no, ids.turn(), OWNER, session_no, parent, at, at))
+                rows.turns.append((turn_no, ids.turn(), OWNER, session_no, parent, at, at))
                 last = words.message(3)
                 for ordinal, (role, said) in enumerate((("user", words.message(1)), ("assistant", last))):
-                    rows[3].append((OWNER, session_no, turn_no, ordinal, role, at, said))
+                    rows.messages.append((OWNER, session_no, turn_no, ordinal, role, at, said))
                 parent = turn_no
             title, session_id = words.some(3, 6), ids.session()
-            rows[0].append((session_no, session_id, OWNER, at, title, turn_no, count * 2, last[:160]))
-            rows[1].append((session_no, OWNER, at))
+            rows.sessions.append(
+                SessionRow(session_no, session_id, OWNER, at, title, turn_no, count * 2, last[:160])
+            )
+            rows.tails.append((session_no, OWNER, at))
         yield rows
 
 
 def titles_in(rows: Rows) -> list[tuple[int, str]]:
-    return titles_of((row[0], row[4], "[]") for row in rows[0])
+    return titles_of((row.session_no, row.title, "[]") for row in rows.sessions)
 
 
 def fill_sqlite(path: Path, sessions: int, turns_each: float) -> None:
@@ -119,7 +143,7 @@ def fill_sqlite(path: Path, sessions: int, turns_each: float) -> None:
     connection.execute("PRAGMA synchronous=OFF")
     with connection:
         for rows in rows_of(sessions, turns_each):
-            for statement, part in zip(_STATEMENTS, rows, strict=True):
+            for statement, part in zip(_STATEMENTS, rows.tables, strict=True):
                 connection.cursor().executemany(statement, part)
             titles = titles_in(rows)
             connection.cursor().executemany("INSERT INTO titles (session_no, text) VALUES (?, ?)", titles)
@@ -132,7 +156,7 @@ async def fill_postgres(address: str, sessions: int, turns_each: float) -> None:
 
     connection = await asyncpg.connect(address)
     for rows in rows_of(sessions, turns_each):
-        for statement, part in zip(_STATEMENTS, rows, strict=True):
+        for statement, part in zip(_STATEMENTS, rows.tables, strict=True):
             numbered = statement
             for number in range(1, statement.count("?") + 1):
                 numbered = numbered.replace("?", f"${number}", 1)
@@ -149,7 +173,7 @@ async def fill_postgres(address: str, sessions: int, turns_each: float) -> None:
     await connection.close()
 
 
-async def timed_ms(act: Callable[[], Awaitable[Any]], times: int = 20) -> float:
+async def timed_ms(act: Callable[[], Awaitable[object]], times: int = 20) -> float:
     await act()
     taken = []
     for _ in range(times):
@@ -166,7 +190,7 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
     page = await store.sessions.list(OWNER)
     opened = page.items[0].id
 
-    async def figure(name: str, act: Callable[[], Awaitable[Any]], limit_ms: float) -> None:
+    async def figure(name: str, act: Callable[[], Awaitable[object]], limit_ms: float) -> None:
         report.at_most(
             f"{label}: {name}, p50", await timed_ms(act), "ms", limit_ms, on=(f"{name}, p50", sessions)
         )

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from everturn.app import App, open_app
 from everturn.config import read_config
@@ -52,7 +52,7 @@ async def queries(report: Report, app: App, sessions: int) -> None:
     store = app.store
     opened = (await store.sessions.list(OWNER)).items[0].id
 
-    async def figure(name: str, act: Callable[[], Awaitable[Any]], limit_ms: float) -> None:
+    async def figure(name: str, act: Callable[[], Awaitable[object]], limit_ms: float) -> None:
         report.at_most(
             f"{label}: {name}, p50", await timed_ms(act), "ms", limit_ms, on=(f"{name}, p50", sessions)
         )

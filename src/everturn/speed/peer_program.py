@@ -18,6 +18,7 @@ from typing import Any
 TEXT = "x" * 164
 
 
+# ``Any``: values of packages that are installed only to be compared.
 def hermes(folder: Path, few: int, many: int) -> dict[str, float]:
     """SessionDB.append_message: one message, committed."""
     from hermes_state import SessionDB  # type: ignore[import-not-found]  # installed only to compare

@@ -166,7 +166,7 @@ def raw_rate(base: Path, total: int, batch: int, vfs: str | None) -> float:
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     )
     tail = "UPDATE tails SET position = ?2, updated_at = ?3 WHERE session_no = ?1"
-    number = "UPDATE writers SET number = ?3 WHERE turn_no = ?1 AND epoch = ?2"
+    number_of_turn = "UPDATE writers SET number = ?3 WHERE turn_no = ?1 AND epoch = ?2"
     data = ev.encode(DELTA)
     done = 0
     started = time.perf_counter()
@@ -177,11 +177,11 @@ def raw_rate(base: Path, total: int, batch: int, vfs: str | None) -> float:
             rows.append(
                 (turn, 10 + index // TURNS, turn, 1, index // TURNS, OWNER, 0, done, crc_of(data), data)
             )
-        touched = {row[0]: row for row in rows}
+        touched = {turn: (position, number) for turn, position, _, _, number, *_ in rows}
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany(insert, rows)
-        connection.executemany(tail, [(no, row[1], done) for no, row in touched.items()])
-        connection.executemany(number, [(no, 1, row[4]) for no, row in touched.items()])
+        connection.executemany(tail, [(no, position, done) for no, (position, _) in touched.items()])
+        connection.executemany(number_of_turn, [(no, 1, last) for no, (_, last) in touched.items()])
         connection.execute("COMMIT")
         done += len(rows)
     seconds = time.perf_counter() - started

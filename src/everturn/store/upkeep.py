@@ -124,7 +124,7 @@ class Upkeep:
     async def _check_versions(self) -> list[Finding]:
         """Damage to the stored versions of workspaces, as far as trees and earlier reads show it."""
         found = [
-            Finding("bytes damaged", f"the blob {sha256}; storing the same file again mends it")
+            Finding("bytes damaged", f"the blob {sha256}; storing the same file again repairs it")
             for sha256 in await self._db.read(_find_damaged)
         ]
         try:

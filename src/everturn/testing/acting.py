@@ -25,6 +25,7 @@ async def new_session(store: Store, title: str = "") -> Session:
     return await store.sessions.create(ME, NewSession(title=title))
 
 
+# ``Any``: fields of ``NewJob``; below, of ``Submission`` and ``Ask``.
 def new_job(number: int = 1, command: str = "make all", **more: Any) -> NewJob:
     return NewJob(
         id=f"job_{number:026d}",

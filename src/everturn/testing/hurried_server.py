@@ -28,6 +28,7 @@ COLLECTED: Final = "soak-collected"  # the file in the data folder that counts w
 _JUMP_MS = 3_600_000
 
 
+# ``Any``: passed on to ``read_config`` as they came.
 def read_short_times(*args: Any, **given: Any) -> Config:
     """The configuration, with sessions purged, events pruned and bytes collected after seconds, and a short
     grace for turns at the end. Some lives last less than a second, and they have to sweep, too."""

@@ -15,7 +15,8 @@ from everturn.domain.store_values import Submission
 from everturn.domain.turns import ENDED, Turn
 from everturn.lab.crash.notes import Note
 from everturn.store import Store
-from everturn.store.scripts.script import Script, Tx, q
+from everturn.store.scripts.queries.turns import STEERING_OF_TURN, TURN
+from everturn.store.scripts.script import Script, Tx
 from everturn.testing.acting import ME, answer
 
 SURVIVOR = "wrk_survivor"
@@ -231,8 +232,8 @@ async def steering_texts(store: Store, turn_id: str) -> list[str]:
 
 
 def _list_steering(tx: Tx, turn_id: str) -> Script[list[str]]:
-    row = (yield q("turn_row", turn_id))[0]
-    return [found[1] for found in (yield q("steering_of_turn", row[0]))]
+    (turn,) = yield from TURN.all(turn_id)
+    return [found.text for found in (yield from STEERING_OF_TURN.all(turn.turn_no))]
 
 
 def assert_valid(messages: list[Message]) -> None:

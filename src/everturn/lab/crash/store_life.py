@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
 
 import msgspec
 
@@ -18,7 +17,7 @@ from everturn.domain import events as ev
 from everturn.domain.messages import Outcome
 from everturn.domain.probe import Moment
 from everturn.domain.sessions import NewSession, SessionPatch
-from everturn.domain.store_values import Claim, Request, RetriedTurn, Submission
+from everturn.domain.store_values import Claim, Request, RetriedTurn, Submission, WhenBusy
 from everturn.lab.crash.notes import Notes
 from everturn.store import Store
 from everturn.testing.acting import CRASHED, ME, answer, append, ask, claim, complete, wish
@@ -77,10 +76,17 @@ class Life:
         self.note("session", session=session.id, title=title)
         return session.id
 
-    async def say(self, session_id: str, text: str, **more: Any) -> str:
+    async def say(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        attachments: tuple[str, ...] = (),
+        when_busy: WhenBusy = WhenBusy.QUEUE,
+    ) -> str:
         self._key += 1
         key = f"key-{self._key}"
-        submission = Submission(text=text, key=key, **more)
+        submission = Submission(text=text, key=key, attachments=attachments, when_busy=when_busy)
         accepted = await self.store.turns.accept(ME, session_id, submission)
         what = "steered" if accepted.is_steering else "accepted"
         files = list(submission.attachments)
@@ -151,9 +157,9 @@ class Life:
         await self.say(session_id, "count to a million")
         held = await claim(self.store)
         number = await self.work(held, [ev.StepStarted(1, "m"), ev.TextDelta(1, "one two three ")])
-        await self.say(session_id, "faster please", when_busy="steer")
+        await self.say(session_id, "faster please", when_busy=WhenBusy.STEER)
         await self.store.turns.take_steering(held.turn.id, held.epoch, number + 1)
-        await self.say(session_id, "even faster please", when_busy="steer")
+        await self.say(session_id, "even faster please", when_busy=WhenBusy.STEER)
         await self.store.turns.cancel(ME, held.turn.id)
         self.note("cancelled", session=session_id, turn=held.turn.id)
         await self.reply(session_id, "this is as fast as it goes")

@@ -47,11 +47,12 @@ class Server:
         self.http = http
         self.up = anyio.Event()
 
-    async def ask(self, method: str, path: str, **more: Any) -> httpx2.Response:
+    # ``Any``: options of ``httpx2.AsyncClient.request``.
+    async def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
         while True:
             await self.up.wait()
             try:
-                answer = await self.http.request(method, path, **more)
+                answer = await self.http.request(method, path, **options)
             except httpx2.TransportError:
                 await anyio.sleep(0.05)
                 continue

@@ -22,7 +22,7 @@ from everturn.tools.tool_threads import ToolThreads
 __all__ = ["FOLDER", "OwnTools", "OwnTrouble"]
 
 LOAD_S_MAX: Final = 15.0
-_CLOSED: Final = "Until it is mended or removed, every tool call is refused."
+_CLOSED: Final = "Until it is corrected or removed, every tool call is refused."
 _log = logging.getLogger("everturn.tools")
 Seen = tuple[int, ...]  # what changes when a file does
 

@@ -29,6 +29,7 @@ class Answers:
     """``listener``: where the calls arrive. ``writable``: the real paths below which a mode may be
     changed."""
 
+    # ``Any``: nothing is imported here that could check a shape, as in the keeper.
     def __init__(
         self, listener: int, spec: dict[str, Any], writable: list[str], forwarder: Forwarder | None
     ) -> None:

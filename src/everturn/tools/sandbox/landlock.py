@@ -130,6 +130,7 @@ class Landlock:
             file = memory_file("spec", marshal.dumps(self._spec(start)), stack)
             yield Ready([sys.executable, "-I", "-S", start_keeper.__file__, str(file)], [*passed, file])
 
+    # ``Any``: the keeper, which reads it, imports nothing that could check a shape.
     def _spec(self, start: Start) -> dict[str, Any]:
         if self._numbers is None:
             raise OSError(errno.ENOSYS, f"there is no filter of system calls for {platform.machine()}")

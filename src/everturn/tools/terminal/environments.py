@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -210,7 +210,7 @@ class Environments:
             raise ToolFailed(f"{what}: {why[-1500:] or 'pip failed'}")
 
     @asynccontextmanager
-    async def _view(self, folder: Path, read: tuple[Path, ...]) -> Any:
+    async def _view(self, folder: Path, read: tuple[Path, ...]) -> AsyncIterator[SandboxView]:
         if self._settings.wheels:
             yield SandboxView(folder, read=read)
             return
