@@ -117,7 +117,7 @@ async def test_g04_a_cancelled_turn_is_shown_and_left_for_a_newer_version_to_fol
     await store.turns.cancel(ME, held.turn.id, by="me")
     assert await words(store, held.session.id) == ["hi", "Hello you"]
     assert not await store.journal.recover(ME, held.session.id)
-    _, is_pending = await store.journal.pending(ME, held.session.id)
+    _, is_pending = await store.journal.read_pending(ME, held.session.id)
     assert is_pending
     assert await store.upkeep.prune(older_than_ms=-FAR) == 0
     assert ev.encode(NEWER) in [event.data for event in await store.journal.of_turn(ME, held.turn.id)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from everturn.move import move_store
 from everturn.store import Store, open_store
 from everturn.store.sessions.documents import export_document
 from everturn.testing.acting import ME, new_session
+from everturn.testing.forks import run_command
 from everturn.testing.postgres_server import PostgresServer
 from tests.blobs import content_of
 from tests.moving import LARGE, counter, dump, large_file, make_folder
@@ -108,6 +110,20 @@ async def test_g08_sessions_of_the_moved_store_are_worked_on(moved_url: str, tmp
             held = await store.turns.claim("wrk_new")
             assert held, "a turn that was running when its server was killed"
             await store.workers.unregister("wrk_new")
+
+
+async def test_g08_the_command_says_what_it_did(folder: Path, postgres_url: str) -> None:
+    def move() -> str:
+        done = run_command(
+            "move", str(folder), postgres_url, environ=dict(os.environ), stdin="", timeout_s=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    first = await anyio.to_thread.run_sync(move)
+    assert first.startswith("Moved and verified.\n")
+    assert "Not carried:\n  " in first
+    assert (await anyio.to_thread.run_sync(move)).startswith("It was moved before; verified again.\n")
 
 
 async def test_g08_a_repeated_move_verifies_and_a_changed_target_is_not_touched(

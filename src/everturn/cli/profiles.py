@@ -130,7 +130,7 @@ def import_(source: TextIO, name: str, is_replacing: bool, yes: bool, home: Path
         profile = read_profile(text, name)
         await _check_names(profile, store, config)
         if is_replacing:
-            before = await book.kept(profile.name)
+            before = await book.find_kept(profile.name)
             _print(profile, before.profile)
         else:
             await book.check_new(profile)
@@ -171,7 +171,7 @@ def remove(name: str, yes: bool, home: Path | None) -> None:
                 f"New sessions use the profile {name}. Nothing was changed.",
                 hint="Choose another one on the page first: Settings, Models.",
             )
-        kept = await book.kept(name)
+        kept = await book.find_kept(name)
         count = await store.sessions.count_with_profile(name)
         if count:
             click.echo(f"{count} sessions name it. They do not answer until they have another profile.")

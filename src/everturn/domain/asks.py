@@ -147,7 +147,7 @@ class Ask(msgspec.Struct, frozen=True, omit_defaults=True):
 class Asks(Protocol):
     async def open(self, owner: str, session_id: str | None = None) -> list[Ask]: ...
 
-    async def answered(self, owner: str, *, since_ms: int, limit: int) -> list[Ask]:
+    async def list_answered(self, owner: str, *, since_ms: int, limit: int) -> list[Ask]:
         """The latest first, however they were answered, including those closed with their turn."""
         ...
 

@@ -196,7 +196,7 @@ class Spent(msgspec.Struct, frozen=True):
     def amount(self, unit: Unit) -> int:
         return self.tokens if unit is Unit.TOKENS else self.cost or 0
 
-    def unpriced(self, unit: Unit) -> int:
+    def unpriced_tokens(self, unit: Unit) -> int:
         """Tokens that an amount of money does not count."""
         return self.tokens if unit is Unit.USD and self.cost is None else 0
 

@@ -306,7 +306,7 @@ class Journal(Protocol):
         """Record that this epoch's worker will send nothing more."""
         ...
 
-    async def pending(self, owner: str, session_id: str) -> tuple[Session, bool]:
+    async def read_pending(self, owner: str, session_id: str) -> tuple[Session, bool]:
         """The session, and whether ``recover`` has something to do. Writes nothing."""
         ...
 

@@ -412,7 +412,7 @@ class Engine:
         Returns the session as it was found, and whether it may have changed since. Called once per read: each
         call counts as one attempt at a journal that was sealed empty (C06).
         """
-        session, is_pending = await self.store.journal.pending(owner, session_id)
+        session, is_pending = await self.store.journal.read_pending(owner, session_id)
         is_foreign = session.active_turn is not None and not self._runner.holds(session.active_turn)
         is_stray = session.active_state is TurnState.RUNNING and is_foreign and not self._is_stopped
         if is_stray:

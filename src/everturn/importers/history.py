@@ -13,7 +13,7 @@ from everturn.domain.errors import AlreadyImported, BadImport, Gone, NotFound
 from everturn.domain.messages import Attachment
 from everturn.domain.store import Store
 from everturn.domain.store_values import ImportedSession
-from everturn.importers.session import StoredFiles, dropped, session_id_of, session_of
+from everturn.importers.session import StoredFiles, count_dropped, session_id_of, session_of
 from everturn.importers.values import Conversation, ForeignFile, History, Unreadable
 
 FILE_BYTES_MAX: Final = 50_000_000
@@ -88,7 +88,7 @@ class _Import:
         except BadImport as error:
             why = (error.message,)
             return msgspec.structs.replace(told, outcome=ImportOutcome.REFUSED, session_id=None, notes=why)
-        left_out = dropped(conversation)
+        left_out = count_dropped(conversation)
         if left_out:
             self._notes.append(f"{left_out} messages of other versions of an answer were left out.")
         return msgspec.structs.replace(

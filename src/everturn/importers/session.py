@@ -71,7 +71,7 @@ def session_of(owner: str, conversation: Conversation, files: StoredFiles) -> Im
     return ImportedSession(session, turns, messages, is_once=True)
 
 
-def dropped(conversation: Conversation) -> int:
+def count_dropped(conversation: Conversation) -> int:
     """How many messages are in no turn: other versions in the middle of an answer."""
     kept = 0
     users = set()

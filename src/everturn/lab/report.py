@@ -90,7 +90,7 @@ def as_html(campaign: Campaign) -> str:
     soak = ""
     if campaign.soak is not None and campaign.soak.watch.samples:
         soak = f"<h2>The server while it was used</h2><p>{escape(_describe_use(campaign))}"
-        soak += campaign.soak.watch.drawn("Memory, files and waits over the lives of the server")
+        soak += campaign.soak.watch.draw("Memory, files and waits over the lives of the server")
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Faults on purpose</title>'
         '<meta name="viewport" content="width=device-width">'

@@ -288,7 +288,7 @@ def _write_part(part: str | Image) -> JsonObject:
 
 
 def _write_step(said: ModelStep, target: Target) -> list[JsonObject]:
-    thoughts = [found for thought in said.reasoning if (found := _thought(thought, target)) is not None]
+    thoughts = [found for thought in said.reasoning if (found := _read_thought(thought, target)) is not None]
     items = [item for before, item in thoughts if before == 0]
     if said.text.strip():
         items.append({"role": "assistant", "content": said.text})
@@ -318,7 +318,7 @@ def _output(result: Result, pictures: tuple[Image, ...]) -> str | list[JsonObjec
     return result.text if not pictures else [_write_part(result.text), *map(_write_part, pictures)]
 
 
-def _thought(thought: Reasoning, target: Target) -> tuple[int, JsonObject] | None:
+def _read_thought(thought: Reasoning, target: Target) -> tuple[int, JsonObject] | None:
     """A reasoning item and the calls before it. Those of another model are rejected."""
     opaque = thought.opaque
     if thought.model != target.name or not isinstance(opaque, dict) or "encrypted_content" not in opaque:

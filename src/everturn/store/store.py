@@ -128,7 +128,7 @@ class Store:
         )
 
     async def wait_for_change(self, known: int) -> int:
-        return await self._hub.changed(known)
+        return await self._hub.wait_for_change(known)
 
     async def changes(self, owner: str) -> AsyncGenerator[list[tuple[str, Session | None]] | None, None]:
         """Sessions whose row in the list changed, in batches, without end; (id, None) for a deleted one, and

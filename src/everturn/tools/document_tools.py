@@ -63,15 +63,15 @@ class DocumentShelf:
         self._library = library
         self._cache: dict[_FileVersion, Document] = {}  # of workspaces; the last one is the latest
 
-    async def attached(self, call: ToolCall) -> Sequence[File]:
-        return await self._documents.attached(call.owner, call.session_id)
+    async def list_attached(self, call: ToolCall) -> Sequence[File]:
+        return await self._documents.list_attached(call.owner, call.session_id)
 
     async def open_file(self, call: ToolCall, file: File) -> Opened:
         return Opened(file.name, file.id, await self._documents.read(call.owner, call.session_id, file))
 
     async def open(self, call: ToolCall, name: str) -> Opened:
         """Raises ToolFailed if there is none of this name, or it cannot be read."""
-        files = await self.attached(call)
+        files = await self.list_attached(call)
         file = next((one for one in files if name in (one.id, one.name)), None)
         found = None if file is None else await self.open_file(call, file)
         found = found or await self._open_known(call, name) or await self._open_path(call, name)
@@ -166,7 +166,7 @@ class ListDocuments(Action):
 
     async def act(self, call: ToolCall, emit: Emit) -> ToolResult:
         rows: list[str] = []
-        for file in (await self._shelf.attached(call))[:_NAMES_SHOWN]:
+        for file in (await self._shelf.list_attached(call))[:_NAMES_SHOWN]:
             found = (await self._shelf.open_file(call, file)).document
             what = found.error or f"{len(found.sections)} sections, {found.chars:,} characters"
             rows.append(f"{file.id} {file.name}: {what}")
@@ -222,7 +222,7 @@ class SearchDocuments(Action):
     async def _open_all(self, call: ToolCall, document: str) -> list[Opened]:
         if document:
             return [await self._shelf.open(call, document)]
-        files = await self._shelf.attached(call)
+        files = await self._shelf.list_attached(call)
         return [await self._shelf.open_file(call, file) for file in files[:_NAMES_SHOWN]]
 
     def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:

@@ -78,7 +78,7 @@ class ProfileBook:
         """The profile of this name, or the default one. Raises Invalid."""
         return (await self.refresh()).get(name)
 
-    async def kept(self, name: str) -> KeptProfile:
+    async def find_kept(self, name: str) -> KeptProfile:
         """Raises NotFound, WrongState."""
         self._refuse_configured(name)
         await self.refresh()
@@ -114,7 +114,7 @@ class ProfileBook:
     async def change(self, profile: Profile, revision: int) -> KeptProfile:
         """``revision``: the one that was read. Raises Invalid, NotFound, WrongState."""
         check_profile(profile)
-        before = await self.kept(profile.name)
+        before = await self.find_kept(profile.name)
         given = RecordName(OWNER, KIND, _record_name(profile.name, revision))
         taken = RecordName(OWNER, KIND, _record_name(profile.name, revision + 1))
         if before.revision != revision or not await self._records.trade(given, taken, _row_of(profile)):

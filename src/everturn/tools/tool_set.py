@@ -35,7 +35,7 @@ class ToolSet:
         self._extra = {tool.spec.name: tool for tool in extra}
         self._own = own
 
-    def gated(self, name: str) -> Action:
+    def get_gated(self, name: str) -> Action:
         return self._gated[name]
 
     def find(self, name: str, *, is_gated: bool) -> Tool | None:

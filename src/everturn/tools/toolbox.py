@@ -391,7 +391,7 @@ class EverturnToolbox:
     async def _door(self, call: ToolCall) -> AsyncIterator[Door]:
         """The way to the network for a call that may run: a host about which it asked is allowed by now."""
         context = self._context_of(call)
-        judgement = await self._judgement(call, self._tools.gated(call.name))
+        judgement = await self._judgement(call, self._tools.get_gated(call.name))
         asked = {concern.key for concern in judgement.concerns}
 
         async def may(host: str) -> bool:

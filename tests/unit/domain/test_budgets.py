@@ -134,8 +134,8 @@ def test_usage_becomes_an_amount():
     assert spent_of(Usage(10, 5, cost_usd=0.0000001)) == Spent(15, 1)
     assert spent_of(Usage(10, 5)) == Spent(15, None)
     assert spent_of(Usage()) is None
-    assert Spent(15, None).unpriced(Unit.USD) == 15
-    assert Spent(15, 3).unpriced(Unit.USD) == Spent(15, None).unpriced(Unit.TOKENS) == 0
+    assert Spent(15, None).unpriced_tokens(Unit.USD) == 15
+    assert Spent(15, 3).unpriced_tokens(Unit.USD) == Spent(15, None).unpriced_tokens(Unit.TOKENS) == 0
     assert to_micros(0.1 + 0.2) == 300_000
 
 

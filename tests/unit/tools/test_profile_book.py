@@ -33,7 +33,7 @@ async def test_a_profile_is_read_by_every_worker_and_changed_once(
     assert (await two.change(changed, 1)).revision == 2
     with pytest.raises(WrongState, match="changed meanwhile"):
         await one.change(WRITER, 1)
-    assert (await one.kept("writer")).profile == changed
+    assert (await one.find_kept("writer")).profile == changed
 
     await one.remove("writer")
     with pytest.raises(Invalid, match="There is no profile 'writer'"):
@@ -57,7 +57,7 @@ async def test_of_two_changes_at_once_one_is_refused(store: Store, open_another:
         for number, book in enumerate(books):
             group.start_soon(change, book, str(number))
     (lost,) = refused
-    kept = await books[0].kept("writer")
+    kept = await books[0].find_kept("writer")
     assert (kept.revision, kept.profile.prompt) == (2, "1" if lost == "0" else "0")
 
 

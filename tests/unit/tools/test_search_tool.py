@@ -271,9 +271,9 @@ async def test_who_searches() -> None:
         )
         if not providers.is_ready:
             with pytest.raises(ToolFailed, match=r"not set up.*\[search\]"):
-                providers.chosen()
+                providers.choose()
             return ""
-        return providers.chosen().title
+        return providers.choose().title
 
     url = "http://127.0.0.1:8888"
     assert chosen(SearchSettings()) == ""

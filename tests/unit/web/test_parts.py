@@ -84,7 +84,7 @@ def session(**more: Any) -> Session:
 def kinds(*rows: Session | None, known: bool = True) -> list[str | None]:
     room = Newsroom(started_at=100)
     if known:
-        room.known((session(),))
+        room.remember((session(),))
     return [news and news.kind for news in (room.about("ses_1", row) for row in rows)]  # type: ignore[misc]  # None stays None
 
 

@@ -127,7 +127,7 @@ class Life:
         self.note("accepted", session=session_id, turn=accepted.turn.id, text=text, key=key, files=[])
         return accepted.turn.id
 
-    async def settled(self, session_id: str, turn_id: str, *, until: str = "") -> None:
+    async def until_settled(self, session_id: str, turn_id: str, *, until: str = "") -> None:
         """Read along until the turn has ended, waits, or has shown an event of this kind."""
         with anyio.fail_after(_PATIENCE_S):
             async for events in self.engine.follow(ME, session_id, 0):
@@ -148,21 +148,21 @@ class Life:
         session = await self.engine.create_session(ME)
         self.note("session", session=session.id, title="")
         turn = await self.send(session.id, "good morning")
-        await self.settled(session.id, turn)
+        await self.until_settled(session.id, turn)
         turn = await self.send(session.id, "charge and book")
-        await self.settled(session.id, turn)
+        await self.until_settled(session.id, turn)
         turn = await self.send(session.id, "sign it")
-        await self.settled(session.id, turn)
+        await self.until_settled(session.id, turn)
         (question,) = await self.engine.store.asks.open(ME, session.id)
         await self.engine.answer(ME, question.id, "once", by="me")
         self.note("answered", session=session.id, ask=question.id, answer="once")
-        await self.settled(session.id, turn)
+        await self.until_settled(session.id, turn)
         turn = await self.send(session.id, "never ends")
-        await self.settled(session.id, turn, until="text.delta")
+        await self.until_settled(session.id, turn, until="text.delta")
         await self.engine.cancel(ME, turn)
         self.note("cancelled", session=session.id, turn=turn)
         compaction = await self.engine.compact(ME, session.id)
-        await self.settled(session.id, compaction.turn.id)
+        await self.until_settled(session.id, compaction.turn.id)
         await self._until_titled(session.id)
 
     async def draw_and_undo(self) -> None:
@@ -170,7 +170,7 @@ class Life:
         session = await self.engine.create_session(ME)
         self.note("session", session=session.id, title="")
         turn = await self.send(session.id, "draw a picture")
-        await self.settled(session.id, turn)
+        await self.until_settled(session.id, turn)
         self.note("drawn", session=session.id)
         await self.engine.undo(ME, session.id, Request(key="undo"))
         self.note("undone", session=session.id)

@@ -61,7 +61,7 @@ class Life:
     async def live(self) -> None:
         await self.store.workers.register("wrk_one")
         first = await self.session("first")
-        async with self.reading(first):
+        async with self.read_along(first):
             await self.answer_with_a_question(first)
             await self.steer_and_cancel(first)
             await self.move_about(first)
@@ -112,7 +112,7 @@ class Life:
         return held
 
     @asynccontextmanager
-    async def reading(self, session_id: str) -> AsyncIterator[None]:
+    async def read_along(self, session_id: str) -> AsyncIterator[None]:
         """Follow the session and record every event that was shown."""
         task = asyncio.create_task(self._read(session_id))
         try:

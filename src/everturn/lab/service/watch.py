@@ -72,7 +72,7 @@ class Watch:
     def _life(self, number: int) -> list[Sample]:
         return [sample for sample in self.samples if sample.life == number]
 
-    def drawn(self, title: str) -> str:
+    def draw(self, title: str) -> str:
         rows = [
             ("memory, MiB", [sample.rss_mib for sample in self.samples]),
             ("open files", [float(sample.handles) for sample in self.samples]),

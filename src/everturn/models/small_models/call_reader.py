@@ -44,7 +44,7 @@ class CallReader:
         out = ""
         while True:
             before = (len(self._held), self._mode)
-            out += self._given({"text": self._text, "block": self._block, "code": self._code}[self._mode]())
+            out += self._emit({"text": self._text, "block": self._block, "code": self._code}[self._mode]())
             if before == (len(self._held), self._mode):
                 return out
 
@@ -53,9 +53,9 @@ class CallReader:
         held, self._held = self._held, ""
         if self._mode == "block" and self._take(_unwrap(held)):
             held = ""
-        return self._given(held)
+        return self._emit(held)
 
-    def _given(self, out: str) -> str:
+    def _emit(self, out: str) -> str:
         """Text before a call is shown; text after a call is dropped."""
         if not self.calls:
             return out

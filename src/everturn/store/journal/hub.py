@@ -176,7 +176,7 @@ class Hub:
 
     # --- changes of any session --------------------------------------------------------------------------
 
-    async def changed(self, known: int) -> int:
+    async def wait_for_change(self, known: int) -> int:
         """Wait until the number of changes differs from ``known``, then return it."""
         while self._changes == known:
             await self._change_seen.wait()

@@ -94,14 +94,14 @@ class Journal:
     async def seal(self, turn_id: str, epoch: int) -> None:
         await self._db.write(_seal, turn_id, epoch)
 
-    async def pending(self, owner: str, session_id: str) -> tuple[Session, bool]:
-        return await self._db.read(_pending, owner, session_id)
+    async def read_pending(self, owner: str, session_id: str) -> tuple[Session, bool]:
+        return await self._db.read(_read_pending, owner, session_id)
 
     async def recover(self, owner: str, session_id: str) -> bool:
         """One reader recovers the session; the others get it as it is, without waiting (C07)."""
         if session_id in self._recovering:
             return False
-        _, is_pending = await self.pending(owner, session_id)
+        _, is_pending = await self.read_pending(owner, session_id)
         if not is_pending:  # guard: a03
             return False
         if session_id in self._recovering:
@@ -221,7 +221,7 @@ def _seal(tx: Tx, turn_id: str, epoch: int) -> Script[None]:
     yield q("writer_seal", turn.no, epoch)
 
 
-def _pending(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, bool]]:
+def _read_pending(tx: Tx, owner: str, session_id: str) -> Script[tuple[Session, bool]]:
     session = yield from shown_session(tx, owner, session_id)
     return session.session, bool((yield q("turns_pending", session.no)))
 

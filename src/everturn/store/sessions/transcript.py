@@ -351,7 +351,7 @@ def _retry(
 ) -> Script[Accepted]:
     turn_id, text, model = retried.turn_id, retried.text, retried.model
     # Digests are stored: without parameters it is what it was before there were any.
-    digest = digest_of("retry", turn_id, text, model, *_given(retried.parameters))
+    digest = digest_of("retry", turn_id, text, model, *_list_given(retried.parameters))
     session, before = yield from _begin_move(tx, owner, session_id, request, digest)
     if before is not None:
         return (yield from repeat_answer(before))
@@ -391,7 +391,7 @@ def _retry(
     return Accepted(msgspec.structs.replace(sibling.turn, text=shown), position)
 
 
-def _given(parameters: Parameters | None) -> tuple[Parameters, ...]:
+def _list_given(parameters: Parameters | None) -> tuple[Parameters, ...]:
     return () if parameters is None else (parameters,)
 
 

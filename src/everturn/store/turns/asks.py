@@ -35,7 +35,7 @@ class Asks:
     async def open(self, owner: str, session_id: str | None = None) -> list[Ask]:
         return await self._db.read(_open, owner, session_id or "")
 
-    async def answered(self, owner: str, *, since_ms: int, limit: int) -> list[Ask]:
+    async def list_answered(self, owner: str, *, since_ms: int, limit: int) -> list[Ask]:
         return await self._db.read(_list_answered, owner, since_ms, limit)
 
     async def get(self, owner: str, ask_id: str) -> Ask:

@@ -39,7 +39,7 @@ class Documents:
         self._files = files
         self._records = records
 
-    async def attached(self, owner: str, session_id: str) -> Sequence[File]:
+    async def list_attached(self, owner: str, session_id: str) -> Sequence[File]:
         """The session's attached files that have text, newest first."""
         found = await self._files.list_uploads(owner, session_id, limit=_ATTACHED_MAX)
         return [file for file in found if kind_of(file) is not None]

@@ -93,7 +93,7 @@ class StdioLink(Link):
         while True:
             await anyio.sleep(pause_s)
             begun = anyio.current_time()
-            if made := child.uncovered(await self._sandbox.foreign_sockets(self._view)):
+            if made := child.list_uncovered(await self._sandbox.foreign_sockets(self._view)):
                 break
             pause_s = max(_SOCKETS_EVERY_S, _SOCKETS_SHARE * (anyio.current_time() - begun))
         return (

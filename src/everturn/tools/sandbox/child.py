@@ -10,6 +10,7 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import msgspec
@@ -31,6 +32,19 @@ from everturn.tools.sandbox.marked import kill_marked
 _log = logging.getLogger("everturn.tools")
 
 
+class InSandbox(NamedTuple):
+    """How a sandbox started a process. ``first``: the first process inside, and a handle of it; None if it
+    could not be started. ``is_kept``: the process that was started is its keeper. ``sockets``: those that
+    were covered at its start, by path, with their versions."""
+
+    first: tuple[int, int] | None
+    is_kept: bool
+    sockets: Mapping[str, str]
+
+
+_OUTSIDE = InSandbox(None, False, {})
+
+
 class Child:
     """A process that a tool started, and all its descendants."""
 
@@ -39,11 +53,9 @@ class Child:
         process: Process,
         *,
         mark: str = "",
-        first: tuple[int, int] | None = None,
-        is_kept: bool = False,
+        inside: InSandbox = _OUTSIDE,
         workspace: Path | None = None,
         guard: ProjectGuard | None = None,
-        sockets: Mapping[str, str] | None = None,
     ) -> None:
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("the process was started without pipes")
@@ -51,14 +63,12 @@ class Child:
         self.stdin = process.stdin
         self.stdout = process.stdout
         self._mark = mark
-        # The first process inside the sandbox, and a handle of it. With ``is_kept``, ``process`` is its
-        # keeper.
-        self._first = first[0] if first else 0
-        self._namespace: int | None = first[1] if first else None
-        self._is_kept = is_kept
+        self._first = inside.first[0] if inside.first else 0
+        self._namespace: int | None = inside.first[1] if inside.first else None
+        self._is_kept = inside.is_kept
         self._workspace = workspace
         self.guard = guard
-        self._covered = sockets or {}  # by path, with their versions
+        self._covered = inside.sockets
         self.set_aside: list[str] = []  # what it made and nothing must run; known when it has ended
         self._disk = disk_of(workspace) if workspace else None  # when it started
         self.is_out_of_memory = False  # known when it has ended
@@ -89,7 +99,7 @@ class Child:
         """The disk of its workspace. None outside a sandbox."""
         return disk_of(self._workspace, self._disk) if self._workspace else None
 
-    def uncovered(self, sockets: Mapping[str, str]) -> list[str]:
+    def list_uncovered(self, sockets: Mapping[str, str]) -> list[str]:
         """Which of these it can connect to, because they were made after its start."""
         return [path for path, version in sockets.items() if self._covered.get(path) != version]
 

@@ -25,7 +25,7 @@ from everturn.tools.policy.guarded import GuardedMount, ProjectGuard, foreign_so
 from everturn.tools.policy.repositories import Repositories
 from everturn.tools.sandbox import trial
 from everturn.tools.sandbox.bubblewrap import AFTER_GO
-from everturn.tools.sandbox.child import Child, first_process
+from everturn.tools.sandbox.child import Child, InSandbox, first_process
 from everturn.tools.sandbox.control_groups import Group, Groups
 from everturn.tools.sandbox.landlock import Landlock
 from everturn.tools.sandbox.launch import MARK
@@ -167,11 +167,9 @@ class Sandbox:
             first = await first_process(info)
             child = Child(
                 process,
-                first=first,
-                is_kept=self.is_kept,
+                inside=InSandbox(first, self.is_kept, plan.sockets),
                 workspace=view.workspace,
                 guard=plan.guard,
-                sockets=plan.sockets,
             )
             if first is not None:
                 await self._set_limits(child, first[0], view.limits)

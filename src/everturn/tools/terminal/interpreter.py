@@ -102,7 +102,7 @@ class Interpreter:
         )
         return CodeEnd(ended, not is_kept, tuple(figures[: interpreter_program.FIGURES_MAX]), table)
 
-    def guarded(self, ended: CommandEnd) -> CommandEnd:
+    def with_guard(self, ended: CommandEnd) -> CommandEnd:
         """With what the guard of a project did; known once the interpreter has ended."""
         guard = self._child.guard
         return msgspec.structs.replace(

@@ -144,7 +144,7 @@ class CommandRunner:
             await kept.put(call.turn_id, interpreter)
         else:
             await interpreter.end()
-            ran = interpreter.guarded(ran)
+            ran = interpreter.with_guard(ran)
             note = note if kept is None else ENDED
         sync_error = await self._sync(call.workspace)
         result = result_of(ran, timeout_s, bytes_max, context.limits, sync_error)

@@ -211,21 +211,21 @@ class SearchProviders:
     def is_ready(self) -> bool:
         """Is there a provider? A key that cannot be read counts: the call says what to do."""
         try:
-            return self._choose() is not None
+            return self._find() is not None
         except (SecretUnreadable, StoreRefused):
             return True
 
-    def chosen(self) -> SearchProvider:
+    def choose(self) -> SearchProvider:
         """Raises ToolFailed, which says what to set."""
         try:
-            found = self._choose()
+            found = self._find()
         except (SecretUnreadable, StoreRefused) as error:
             raise ToolFailed(f"{error.message} {error.hint}") from error
         if found is None:
             raise ToolFailed(_HOW)
         return found
 
-    def _choose(self) -> SearchProvider | None:
+    def _find(self) -> SearchProvider | None:
         wanted, url = self._settings.provider, self._settings.url
         if wanted == "off":
             return None

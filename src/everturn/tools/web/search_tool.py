@@ -49,7 +49,7 @@ class WebSearch(Action):
         ],
         count: Annotated[Annotated[int, msgspec.Meta(ge=1, le=20)], "How many results"] = 8,
     ) -> ToolResult:
-        provider = self._providers.chosen()
+        provider = self._providers.choose()
         words = one_line(query, 400)
         if not words:
             raise ToolFailed("There is nothing to search for.")
@@ -80,7 +80,7 @@ class WebSearch(Action):
             # Only the user's own messages can have led to this call.
             return Judgement(label=label)
         try:
-            host = self._providers.chosen().host
+            host = self._providers.choose().host
         except ToolFailed:
             return Judgement(label=label)  # the call itself says what to set, and sends nothing
         if is_listed(host, context.hosts):

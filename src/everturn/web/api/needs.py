@@ -127,7 +127,7 @@ class NeedsApi:
         await records.put(owner, RECORD_KIND, call.body.id, known[call.body.id])
 
     async def answered(self, call: ApiCall[AnsweredQuery, Nothing]) -> Answered:
-        found = await self._store.asks.answered(call.owner, since_ms=call.query.since, limit=_LIMIT)
+        found = await self._store.asks.list_answered(call.owner, since_ms=call.query.since, limit=_LIMIT)
         return Answered(tuple(found))
 
     async def _read_dismissed(self, owner: str) -> dict[str, int]:

@@ -274,7 +274,7 @@ class _Shared:
         """Returns the trouble that the snapshot names."""
         now = await self._store.sessions.overview(self._owner, limit=_FIRST_PAGE)
         shown = now.page.items
-        self._newsroom.known(shown)
+        self._newsroom.remember(shown)
         self._on_page = {one.id for one in shown}
         trouble = self._store.trouble
         snapshot = ListSnapshot(

@@ -63,7 +63,7 @@ class Newsroom:
         self._started_at = started_at
         self._seen: OrderedDict[str, Session] = OrderedDict()
 
-    def known(self, sessions: tuple[Session, ...]) -> None:
+    def remember(self, sessions: tuple[Session, ...]) -> None:
         for session in sessions:
             self._remember(session)
 
