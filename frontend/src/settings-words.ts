@@ -182,7 +182,7 @@ export const settingsWords = {
   appearanceLead: "How the page looks in this browser.",
   theme: "Theme",
   language: "Language",
-  languageHelp: "Also of answers to commands in chats, and of notifications",
+  languageHelp: "Also for answers to commands in chats, and for notifications",
   languageAuto: "Automatic",
   languageNames: { en: "English", de: "Deutsch" },
   proseSize: "Text size",
