@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everturn.bench import Bench, Report, Task, as_json, choose_tasks, read_tasks
+from everturn.bench import Bench, BenchReport, Task, as_json, choose_tasks, read_tasks
 from everturn.bench.task import TASKS, Area
 from everturn.cli.bench import open_bench
 from everturn.config import read_config
@@ -160,7 +160,7 @@ async def test_the_report_sums_by_area_and_keeps_practised_tasks_apart(
     play(wires, [], "Maria lives in Porto.")  # the answer to "count-lines", which comes first: wrong
     play(wires, [], "Maria lives in Porto.")
     trials = tuple([await bench.carry_out(task) for task in tasks])
-    report = Report(model="openai:test-model", timeout_s=60, runs=1, trials=trials)
+    report = BenchReport(model="openai:test-model", timeout_s=60, runs=1, trials=trials)
     found = json.loads(as_json(report))
     sums = {row["name"]: (row["right"], row["tasks"]) for row in found["sums"]}
     assert sums == {"data": (1, 2), "practised": (0, 1), "fresh": (1, 1), "all": (1, 2)}

@@ -24,11 +24,11 @@ _MODE = 0o777
 NAMES_MAX = 5_000_000  # members of an archive: each costs memory while it is unpacked
 
 
-class Readable(Protocol):
+class ReadableStream(Protocol):
     def read(self, size: int = -1, /) -> bytes: ...
 
 
-class Writable(Protocol):
+class WritableStream(Protocol):
     def write(self, data: bytes, /) -> int: ...
     def flush(self) -> None: ...
 

@@ -14,7 +14,7 @@ import msgspec
 from everturn.backups.encryption import Lock
 from everturn.backups.sealed import FolderParts, seal
 from everturn.backups.unfinished import UnfinishedBackup
-from everturn.backups.watch import Watch
+from everturn.backups.watch import BackupWatch
 from everturn.domain.errors import EverturnError, Invalid
 from everturn.store import Store, copy_tree, count_rows
 from everturn.store.files.disk import Disk, sync_tree
@@ -36,7 +36,7 @@ class BackupSummary(msgspec.Struct, frozen=True):
 class BackupOptions(msgspec.Struct, frozen=True):
     """How a backup is made. ``lock``: it becomes an encrypted archive."""
 
-    watch: Watch
+    watch: BackupWatch
     lock: Lock | None = None
 
 
@@ -57,13 +57,13 @@ async def make_backup(store: Store, home: Path, folder: Path, options: BackupOpt
         return summary
 
 
-def _seal_beside(copy: UnfinishedBackup, lock: Lock, watch: Watch) -> None:
+def _seal_beside(copy: UnfinishedBackup, lock: Lock, watch: BackupWatch) -> None:
     copy.sealed.mkdir(mode=0o700)
     seal(copy.inside, FolderParts(copy.sealed), lock, watch)
     sync_tree(Disk(), copy.sealed)
 
 
-async def fill(store: Store, home: Path, inside: Path, watch: Watch) -> BackupSummary:
+async def fill(store: Store, home: Path, inside: Path, watch: BackupWatch) -> BackupSummary:
     """Copy everything into a new folder, durably, and open the copy."""
     await store.upkeep.backup(inside)
     left_out = [
@@ -79,7 +79,7 @@ async def fill(store: Store, home: Path, inside: Path, watch: Watch) -> BackupSu
     return BackupSummary(left_out, counts)
 
 
-async def in_thread(watch: Watch, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+async def in_thread(watch: BackupWatch, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
     """Run ``work`` in a thread. If this is cancelled, the thread ends soon: the watch stops it."""
     try:
         return await asyncio.to_thread(work, *args, **named)

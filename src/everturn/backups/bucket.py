@@ -18,7 +18,7 @@ from everturn.backups.rotation import made_at
 from everturn.backups.sealed import LIST, PartFile, SealedList, read_list, seal, unseal
 from everturn.backups.shelf import StoredBackup, clear_leftovers
 from everturn.backups.unfinished import UnfinishedBackup
-from everturn.backups.watch import Watch
+from everturn.backups.watch import BackupWatch
 from everturn.domain.clock import Clock
 from everturn.domain.errors import Stopped
 from everturn.store import ObjectStorage, StorageKeys, Store
@@ -78,7 +78,7 @@ class BucketShelf:
     async def is_encrypted(self, name: str) -> bool:
         return (await self._list(name)).is_encrypted
 
-    async def fetch(self, name: str, target: Path, key: Key | None, watch: Watch) -> Path:
+    async def fetch(self, name: str, target: Path, key: Key | None, watch: BackupWatch) -> Path:
         parts = BucketParts(self._storage, name)
         await in_thread(watch, unseal, parts, await self._list(name), key, target, watch)
         return target

@@ -14,9 +14,9 @@ import msgspec
 from everturn.backups.backup import in_thread
 from everturn.backups.encryption import Key
 from everturn.backups.restore import database_name, put_back
-from everturn.backups.shelf import Shelf
+from everturn.backups.shelf import BackupShelf
 from everturn.backups.unfinished import UnfinishedBackup
-from everturn.backups.watch import Watch
+from everturn.backups.watch import BackupWatch
 from everturn.domain.backups import BackupEntry, BackupPhase
 from everturn.domain.errors import DiskFull, StoreBroken
 from everturn.store import (
@@ -43,7 +43,7 @@ class DrillSettings(msgspec.Struct, frozen=True):
 
 
 async def try_restore(
-    shelf: Shelf, entry: BackupEntry, key: Key | None, settings: DrillSettings, watch: Watch
+    shelf: BackupShelf, entry: BackupEntry, key: Key | None, settings: DrillSettings, watch: BackupWatch
 ) -> Mapping[str, int]:
     """Restore a backup and check it; return its counts.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from everturn.backups.archive import Readable, Writable
+from everturn.backups.archive import ReadableStream, WritableStream
 from everturn.backups.settings import BackupSettings
 from everturn.domain.errors import Invalid, StoreBroken
 from everturn.domain.extras import report_missing
@@ -34,7 +34,7 @@ class Lock:
         self._recipients = list(recipients)
         self.key_file = key_file
 
-    def encrypt(self, source: Readable, target: Writable) -> None:
+    def encrypt(self, source: ReadableStream, target: WritableStream) -> None:
         """Raises StoreBroken, and what ``source`` and ``target`` raise is lost in it: look there first."""
         age = import_age()
         try:
@@ -52,7 +52,7 @@ class Key:
     def __init__(self, identities: Sequence[object]) -> None:
         self._identities = list(identities)
 
-    def decrypt(self, source: Readable, target: Writable) -> None:
+    def decrypt(self, source: ReadableStream, target: WritableStream) -> None:
         """Raises Invalid if this key does not fit, StoreBroken if the backup is damaged."""
         age = import_age()
         try:

@@ -20,7 +20,7 @@ import msgspec
 
 from everturn.backups.backup import fill
 from everturn.backups.unfinished import UnfinishedBackup, clear
-from everturn.backups.watch import Watch
+from everturn.backups.watch import BackupWatch
 from everturn.domain.errors import Invalid, StoreRefused
 from everturn.domain.turns import ENDED
 from everturn.store import Store
@@ -118,7 +118,7 @@ async def keep_newer(store: Store, home: Path, since: Since, report: Callable[[s
     with UnfinishedBackup(target) as kept:
         kept.inside.mkdir(mode=0o700)
         report("Keeping a backup of everything")
-        await fill(store, home, kept.inside / "newer", Watch())
+        await fill(store, home, kept.inside / "newer", BackupWatch())
         (kept.inside / "sessions").mkdir(mode=0o700)
         for number, (session_id, owner) in enumerate(since.changed, 1):
             report(f"Exporting session {number:,} of {len(since.changed):,}")

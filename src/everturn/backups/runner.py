@@ -28,8 +28,8 @@ from everturn.backups.rotation import (
     name_of,
 )
 from everturn.backups.settings import BackupSettings
-from everturn.backups.shelf import FolderShelf, Shelf
-from everturn.backups.watch import Watch
+from everturn.backups.shelf import BackupShelf, FolderShelf
+from everturn.backups.watch import BackupWatch
 from everturn.delivery.bell import Bell
 from everturn.domain.backups import (
     BackupDrill,
@@ -65,7 +65,7 @@ class BackupServices:
     find_keys: Callable[[], StorageKeys] = StorageKeys
 
 
-def open_shelf(services: BackupServices, settings: BackupSettings) -> Shelf:
+def open_shelf(services: BackupServices, settings: BackupSettings) -> BackupShelf:
     """Raises StoreRefused if a package is missing."""
     if settings.url is None:
         return FolderShelf(services.home, settings)
@@ -84,7 +84,7 @@ class BackupRunner:
         self._task: asyncio.Task[None] | None = None
         # Why this server could not even record how a backup went, as on a full disk.
         self._unrecorded = ""
-        self._watch: Watch | None = None
+        self._watch: BackupWatch | None = None
 
     async def __aenter__(self) -> Self:
         # Not a task group, which would wrap errors from the body.
@@ -187,9 +187,9 @@ class BackupRunner:
         return entry, stored.summary.left_out
 
     @contextmanager
-    def _track_progress(self) -> Iterator[Watch]:
+    def _track_progress(self) -> Iterator[BackupWatch]:
         """While it lasts, the progress is kept where the other servers see it."""
-        self._watch = watch = Watch()
+        self._watch = watch = BackupWatch()
         publishing = asyncio.create_task(self._publish(watch), name="backup progress")
         try:
             yield watch
@@ -197,7 +197,7 @@ class BackupRunner:
             publishing.cancel()
             self._watch = None
 
-    async def _publish(self, watch: Watch) -> None:
+    async def _publish(self, watch: BackupWatch) -> None:
         while True:
             with suppress(Retry):  # only shown: the next one follows
                 await self._book.put_progress(watch.progress)

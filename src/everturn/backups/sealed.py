@@ -17,9 +17,9 @@ from typing import BinaryIO, Final, Protocol
 
 import msgspec
 
-from everturn.backups.archive import ArchiveReader, Readable, Writable, unpack
+from everturn.backups.archive import ArchiveReader, ReadableStream, WritableStream, unpack
 from everturn.backups.encryption import Key, Lock
-from everturn.backups.watch import Watch, size_of
+from everturn.backups.watch import BackupWatch, size_of
 from everturn.domain.backups import BackupPhase
 from everturn.domain.errors import EverturnError, Invalid, NotADatabase, StoreBroken
 
@@ -101,7 +101,7 @@ class _NewFile:
 # --- sealing -----------------------------------------------------------------------------------------
 
 
-def seal(source: Path, parts: Parts, lock: Lock | None, watch: Watch) -> SealedList:
+def seal(source: Path, parts: Parts, lock: Lock | None, watch: BackupWatch) -> SealedList:
     """Write a backup's folder as parts, read them back, and write their list.
 
     Raises StoreBroken if what is read back is not what was written, and what ``parts`` and ``watch`` raise.
@@ -132,7 +132,7 @@ def seal(source: Path, parts: Parts, lock: Lock | None, watch: Watch) -> SealedL
     return done
 
 
-def _read_back(parts: Parts, done: SealedList, lock: Lock | None, watch: Watch) -> str:
+def _read_back(parts: Parts, done: SealedList, lock: Lock | None, watch: BackupWatch) -> str:
     """The digest of what comes out of a backup; empty if it is damaged."""
     digest = _Digest()
     try:
@@ -142,7 +142,7 @@ def _read_back(parts: Parts, done: SealedList, lock: Lock | None, watch: Watch) 
     return digest.sha256
 
 
-def _pump(reader: Readable, writer: Writable) -> None:
+def _pump(reader: ReadableStream, writer: WritableStream) -> None:
     while piece := reader.read(_PIECE):
         writer.write(piece)
 
@@ -201,7 +201,7 @@ class _Cutter:
 class _Reading:
     """Remembers what reading raised."""
 
-    def __init__(self, source: Readable) -> None:
+    def __init__(self, source: ReadableStream) -> None:
         self._source = source
         self.error: Exception | None = None
 
@@ -216,7 +216,7 @@ class _Reading:
 class _Writing:
     """Remembers what writing raised."""
 
-    def __init__(self, target: Writable) -> None:
+    def __init__(self, target: WritableStream) -> None:
         self._target = target
         self.error: Exception | None = None
 
@@ -275,7 +275,9 @@ def read_key_file(parts: Parts) -> bytes:
     return b"".join(parts.read(KEY_FILE, _KEY_FILE_MAX))
 
 
-def open_stream(parts: Parts, found: SealedList, key: Key | None, target: Writable, watch: Watch) -> None:
+def open_stream(
+    parts: Parts, found: SealedList, key: Key | None, target: WritableStream, watch: BackupWatch
+) -> None:
     """Write the archive of a backup to ``target``. Raises StoreBroken for a damaged part, Invalid for another
     key, and what ``target`` and ``watch`` raise."""
     if found.is_encrypted and key is None:
@@ -294,7 +296,7 @@ def open_stream(parts: Parts, found: SealedList, key: Key | None, target: Writab
 class _PartsReader:
     """Reads the parts one after the other, and compares each with the list."""
 
-    def __init__(self, parts: Parts, found: SealedList, watch: Watch) -> None:
+    def __init__(self, parts: Parts, found: SealedList, watch: BackupWatch) -> None:
         self._pieces = self._read_all(parts, found)
         self._watch = watch
         self._pending = b""
@@ -324,7 +326,7 @@ class _PartsReader:
                 raise StoreBroken(f"{part.name} of the backup is damaged. Nothing was restored.")
 
 
-def unseal(parts: Parts, found: SealedList, key: Key | None, target: Path, watch: Watch) -> None:
+def unseal(parts: Parts, found: SealedList, key: Key | None, target: Path, watch: BackupWatch) -> None:
     """Unpack a backup into a folder, which is made. Raises what ``open_stream`` and ``unpack`` do.
 
     What is unpacked counts only when this returns: a damage may show at the very end.

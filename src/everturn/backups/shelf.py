@@ -16,7 +16,7 @@ from everturn.backups.rotation import made_at
 from everturn.backups.sealed import LIST, FolderParts, read_list, unseal
 from everturn.backups.settings import BackupSettings
 from everturn.backups.unfinished import UnfinishedBackup, clear_all
-from everturn.backups.watch import Watch, size_of
+from everturn.backups.watch import BackupWatch, size_of
 from everturn.domain.errors import Stopped
 from everturn.store import Store
 
@@ -28,7 +28,7 @@ class StoredBackup(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Shelf(Protocol):
+class BackupShelf(Protocol):
     """Holds backups by name. Raises EverturnError and OSError."""
 
     place: str
@@ -53,7 +53,7 @@ class Shelf(Protocol):
     async def size(self, name: str) -> int: ...
     async def is_encrypted(self, name: str) -> bool: ...
 
-    async def fetch(self, name: str, target: Path, key: Key | None, watch: Watch) -> Path:
+    async def fetch(self, name: str, target: Path, key: Key | None, watch: BackupWatch) -> Path:
         """The folder of a backup: as it lies there, or decrypted and unpacked as ``target``."""
         ...
 
@@ -121,7 +121,7 @@ class FolderShelf:
         folder = self._folder / name
         return (folder / LIST).is_file() and read_list(FolderParts(folder)).is_encrypted
 
-    async def fetch(self, name: str, target: Path, key: Key | None, watch: Watch) -> Path:
+    async def fetch(self, name: str, target: Path, key: Key | None, watch: BackupWatch) -> Path:
         folder = self._folder / name
         if not (folder / LIST).is_file():
             return folder

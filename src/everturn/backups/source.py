@@ -21,7 +21,7 @@ from everturn.backups.sealed import (
     read_list,
     unseal,
 )
-from everturn.backups.watch import Watch
+from everturn.backups.watch import BackupWatch
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid
 from everturn.store import ObjectStorage, StorageKeys
@@ -47,7 +47,7 @@ class SealedSource:
         if self.sealed.has_key_file:
             self.key_file = await asyncio.to_thread(read_key_file, parts)
 
-    async def unpack(self, target: Path, key: Key | None, watch: Watch) -> None:
+    async def unpack(self, target: Path, key: Key | None, watch: BackupWatch) -> None:
         await in_thread(watch, unseal, self._open_parts(), self.sealed, key, target, watch)
 
 

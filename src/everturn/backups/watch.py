@@ -10,7 +10,7 @@ from everturn.domain.backups import BackupPhase, BackupProgress
 from everturn.domain.errors import Stopped
 
 
-class Watch:
+class BackupWatch:
     """``check`` is called between two pieces, and may raise to end the backup."""
 
     def __init__(self, check: Callable[[], None] | None = None) -> None:

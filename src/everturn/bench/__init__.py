@@ -4,8 +4,18 @@ Owns the tasks (`tasks/`: data, no code), how one is carried out and checked, an
 everything but `cli`. Called by `everturn bench` and by its tests. Start with `task.py`.
 """
 
-from everturn.bench.report import Report, as_json, as_log
+from everturn.bench.report import BenchReport, as_json, as_log
 from everturn.bench.task import Area, Task, choose_tasks, read_tasks
-from everturn.bench.trial import Bench, Trial
+from everturn.bench.trial import Bench, TaskTrial
 
-__all__ = ["Area", "Bench", "Report", "Task", "Trial", "as_json", "as_log", "choose_tasks", "read_tasks"]
+__all__ = [
+    "Area",
+    "Bench",
+    "BenchReport",
+    "Task",
+    "TaskTrial",
+    "as_json",
+    "as_log",
+    "choose_tasks",
+    "read_tasks",
+]

@@ -16,7 +16,7 @@ RunCommand = Callable[[str], Awaitable[str]]
 """Runs a command in the session's sandbox and gives what it printed."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TaskOutcome(msgspec.Struct, frozen=True):
     """What a turn left behind. ``said`` is what came after its last call."""
 
     workspace: Path
@@ -25,7 +25,7 @@ class Outcome(msgspec.Struct, frozen=True):
     run: RunCommand
 
 
-async def find_failure(check: Check, outcome: Outcome) -> str:
+async def find_failure(check: Check, outcome: TaskOutcome) -> str:
     """What is missing, in one line; empty if nothing is."""
     match check:
         case AnswerCheck():

@@ -8,7 +8,7 @@ import msgspec
 
 from everturn import __version__
 from everturn.bench.task import FRESH, PRACTISED, Area
-from everturn.bench.trial import Trial
+from everturn.bench.trial import TaskTrial
 
 
 class Sums(msgspec.Struct, frozen=True):
@@ -22,12 +22,12 @@ class Sums(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class BenchReport(msgspec.Struct, frozen=True, kw_only=True):
     version: str = __version__
     model: str
     timeout_s: float
     runs: int
-    trials: tuple[Trial, ...]
+    trials: tuple[TaskTrial, ...]
 
     def sums(self) -> list[Sums]:
         """By area, then of the tasks that prompts were tuned with, of the others, and of all."""
@@ -40,12 +40,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return [_sums(name, trials) for name, trials in groups if trials]
 
 
-def as_json(report: Report) -> bytes:
+def as_json(report: BenchReport) -> bytes:
     whole = {**msgspec.structs.asdict(report), "sums": report.sums()}
     return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
 
 
-def as_log(report: Report) -> str:
+def as_log(report: BenchReport) -> str:
     """Each task with what was asked, done and said."""
     return "\n\n".join(
         f"== {trial.task}: {'right' if trial.is_right else trial.missing}\n" + "\n".join(trial.story)
@@ -53,7 +53,7 @@ def as_log(report: Report) -> str:
     )
 
 
-def _sums(name: str, trials: Sequence[Trial]) -> Sums:
+def _sums(name: str, trials: Sequence[TaskTrial]) -> Sums:
     return Sums(
         name,
         sum(trial.is_right for trial in trials),

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from everturn.agent import Agent
-from everturn.bench.checks import Outcome, RunCommand, find_failure
+from everturn.bench.checks import RunCommand, TaskOutcome, find_failure
 from everturn.bench.site import Site
 from everturn.bench.task import Area, Task
 from everturn.domain import events as ev
@@ -25,7 +25,7 @@ TIMEOUT = "timeout"
 _COMPLETED = "turn.completed"
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class TaskTrial(msgspec.Struct, frozen=True, kw_only=True):
     """What a task took, and what is missing in its result. Tokens are None if the provider does not say."""
 
     task: str
@@ -90,7 +90,7 @@ class Bench:
         self._model = model
         self._timeout_s = timeout_s
 
-    async def carry_out(self, task: Task, run: int = 1) -> Trial:
+    async def carry_out(self, task: Task, run: int = 1) -> TaskTrial:
         """Raises what the engine raises if the message is refused; a turn that fails is a result."""
         session = await self._agent.create_session(private=True)
         workspace = await self._agent.app.toolbox.workspace(self._agent.owner, session.id, None)
@@ -106,7 +106,9 @@ class Bench:
         except TimeoutError:
             await self._agent.cancel(accepted.turn.id)
         seconds = time.monotonic() - begin
-        outcome = Outcome(workspace, course.said, frozenset(course.called), self._runner(session, workspace))
+        outcome = TaskOutcome(
+            workspace, course.said, frozenset(course.called), self._runner(session, workspace)
+        )
         return _trial(task, run, course, seconds, await _find_missing(task, course, outcome))
 
     async def _follow(self, session: Session, accepted: Accepted, course: _Course) -> None:
@@ -164,7 +166,7 @@ def _lay_out(task: Task, workspace: Path) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-async def _find_missing(task: Task, course: _Course, outcome: Outcome) -> str:
+async def _find_missing(task: Task, course: _Course, outcome: TaskOutcome) -> str:
     if course.end != _COMPLETED:
         return course.error or course.end
     for check in task.checks:
@@ -174,8 +176,8 @@ async def _find_missing(task: Task, course: _Course, outcome: Outcome) -> str:
     return ""
 
 
-def _trial(task: Task, run: int, course: _Course, seconds: float, missing: str) -> Trial:
-    return Trial(
+def _trial(task: Task, run: int, course: _Course, seconds: float, missing: str) -> TaskTrial:
+    return TaskTrial(
         task=task.name,
         area=task.area,
         is_practised=task.practised,

@@ -16,7 +16,7 @@ from rich.markup import escape
 from everturn.backups import BackupRunner, BackupServices, BackupSettings, unfinished
 from everturn.backups.backup import BackupOptions, BackupSummary, make_backup, reason_of, refuse_place
 from everturn.backups.encryption import make_lock
-from everturn.backups.watch import Watch, size_of
+from everturn.backups.watch import BackupWatch, size_of
 from everturn.cli.common import console, home_option, open_config_secrets, printable, with_store
 from everturn.config import FILE, Config
 from everturn.domain.clock import SystemClock
@@ -161,7 +161,7 @@ async def _backup(store: Store, config: Config, asked: _Asked) -> tuple[Path, Ba
             click.echo(f"Left {leftover} as it is: {error.strerror or error}.", err=True)
     try:
         with console().status("Copying"), _Signals() as signals:
-            options = BackupOptions(Watch(signals.check), lock)
+            options = BackupOptions(BackupWatch(signals.check), lock)
             return folder, await make_backup(store, config.home, folder, options), lock is not None
     except Refused:
         raise  # the place was taken, which its own words say

@@ -34,7 +34,7 @@ from everturn.tools.web.settings import SearchSettings
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from everturn.bench import Bench, Report, Task, Trial
+    from everturn.bench import Bench, BenchReport, Task, TaskTrial
 
 _MARKS = {True: "right", False: "WRONG"}
 
@@ -87,11 +87,11 @@ def agent_(
     prompt and tools of the built-in profile. Your sessions, memory and settings other than models are not
     used. A paid model costs money: try one task first (--only).
     """
-    from everturn.bench import Report, choose_tasks, read_tasks
+    from everturn.bench import BenchReport, choose_tasks, read_tasks
     from everturn.bench.task import TASKS
 
     tasks = choose_tasks(read_tasks(folder or TASKS), only)
-    trials: list[Trial] = []
+    trials: list[TaskTrial] = []
     try:
         run(
             _measure(
@@ -105,7 +105,7 @@ def agent_(
     except KeyboardInterrupt:
         click.echo("Stopped. Results so far:", err=True)
     used = next((trial.model for trial in trials if trial.model), model or "")
-    report = Report(model=used, timeout_s=timeout_s, runs=runs, trials=tuple(trials))
+    report = BenchReport(model=used, timeout_s=timeout_s, runs=runs, trials=tuple(trials))
     console().print(_sum_table(report))
     if target is not None:
         _write(report, target)
@@ -116,7 +116,7 @@ async def _measure(
     model: str | None,
     planned: Sequence[tuple[Task, int]],
     timeout_s: float,
-    trials: list[Trial],
+    trials: list[TaskTrial],
 ) -> None:
     config = read_config(home)
     model = model or config.model
@@ -186,7 +186,7 @@ def _secrets_of(secrets: Secrets, model: str | None) -> dict[str, str | None]:
     }
 
 
-def _line(trial: Trial) -> str:
+def _line(trial: TaskTrial) -> str:
     tokens = (
         ""
         if trial.output_tokens is None
@@ -197,7 +197,7 @@ def _line(trial: Trial) -> str:
     return f"{_MARKS[trial.is_right]}  {trial.task:<22} {figures}{missing}"
 
 
-def _sum_table(report: Report) -> Table:
+def _sum_table(report: BenchReport) -> Table:
     from rich.table import Table
 
     table = Table("", title=f"{report.model}, everturn {report.version}", title_justify="left")
@@ -220,7 +220,7 @@ def _count(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def _write(report: Report, target: Path) -> None:
+def _write(report: BenchReport, target: Path) -> None:
     from everturn.bench import as_json, as_log
 
     target.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from everturn.cli.common import console
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from everturn.speed import Change
+    from everturn.speed import FigureChange
 
 _STYLES = {"better": "green", "worse": "red", "same": "", "added": "dim", "gone": "dim"}
 
@@ -92,7 +92,7 @@ def compare(before: Path, after: Path, shows_all: bool) -> None:
     click.echo(", ".join(counts))
 
 
-def _table(changes: list[Change]) -> Table:
+def _table(changes: list[FigureChange]) -> Table:
     from rich.table import Table
 
     from everturn.speed.figures import number

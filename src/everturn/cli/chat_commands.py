@@ -31,7 +31,7 @@ _FILES_PROMPT = "  Your files: [k]eep · [r]estore earlier · [b]oth · [c]ancel
 _CHOICES = {"k": "keep", "r": "restore", "b": "both"}
 
 
-class Command(NamedTuple):
+class SlashCommand(NamedTuple):
     usage: str
     help: str
     run: Callable[[str], Awaitable[None]]
@@ -48,17 +48,21 @@ class ChatCommands:
         self._listed: list[str] = []  # ids that /sessions has numbered
         self._models: list[str] | None = None
         self._commands = {
-            "/new": Command("/new", "start a new session", self._new),
-            "/sessions": Command("/sessions [WORDS]", "list sessions; /sessions 3 opens one", self._sessions),
-            "/model": Command("/model [NAME]", "show or change the session's model", self._model),
-            "/retry": Command("/retry [MODEL]", "answer the last message again", self._retry),
-            "/undo": Command("/undo", "take the last message and its answer back", self._undo),
-            "/redo": Command("/redo", "bring back what /undo took", self._redo),
-            "/attach": Command("/attach FILE", "send a file with the next message", self.attach),
-            "/approve": Command("/approve", "answer what waits for you, in every session", self._approve),
-            "/jobs": Command("/jobs [stop ID]", "list or stop jobs in the background", self._jobs),
-            "/quit": Command("/quit", "quit (also Ctrl-D, or Ctrl-C on an empty line)", self._quit),
-            "/help": Command("/help", "show this list", self._help),
+            "/new": SlashCommand("/new", "start a new session", self._new),
+            "/sessions": SlashCommand(
+                "/sessions [WORDS]", "list sessions; /sessions 3 opens one", self._sessions
+            ),
+            "/model": SlashCommand("/model [NAME]", "show or change the session's model", self._model),
+            "/retry": SlashCommand("/retry [MODEL]", "answer the last message again", self._retry),
+            "/undo": SlashCommand("/undo", "take the last message and its answer back", self._undo),
+            "/redo": SlashCommand("/redo", "bring back what /undo took", self._redo),
+            "/attach": SlashCommand("/attach FILE", "send a file with the next message", self.attach),
+            "/approve": SlashCommand(
+                "/approve", "answer what waits for you, in every session", self._approve
+            ),
+            "/jobs": SlashCommand("/jobs [stop ID]", "list or stop jobs in the background", self._jobs),
+            "/quit": SlashCommand("/quit", "quit (also Ctrl-D, or Ctrl-C on an empty line)", self._quit),
+            "/help": SlashCommand("/help", "show this list", self._help),
         }
 
     async def run(self, line: str) -> None:

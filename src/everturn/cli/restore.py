@@ -14,7 +14,7 @@ from everturn.backups.backup import reason_of
 from everturn.backups.encryption import Key, read_identities, read_passphrase, unwrap
 from everturn.backups.restore import DATABASE, database_name, put_back
 from everturn.backups.source import SealedSource, find_source
-from everturn.backups.watch import Watch
+from everturn.backups.watch import BackupWatch
 from everturn.cli import in_force
 from everturn.cli.backup import say_left_out
 from everturn.cli.common import console, home_option, open_config_store, run
@@ -103,7 +103,7 @@ def _unpack(found: Path | SealedSource, key: Key | None, restoration: unfinished
         return found
     with console().status("Unpacking"):
         try:
-            run(found.unpack(restoration.unpacked, key, Watch()))
+            run(found.unpack(restoration.unpacked, key, BackupWatch()))
         except OSError as error:
             raise Stopped(
                 f"The backup could not be unpacked: {reason_of(error)}",

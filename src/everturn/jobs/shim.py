@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from everturn.jobs.watch import Watch
+    from everturn.jobs.watch import JobWatch
 
 _PIECE_BYTES = 64 * 1024
 _SYNC_EVERY_S = 1.0
@@ -168,7 +168,7 @@ class Shim:
             "notes": notes,
         }
 
-    def _follow(self, watch: Watch) -> tuple[bool, str]:
+    def _follow(self, watch: JobWatch) -> tuple[bool, str]:
         """Store its output until it ends, is to be stopped, or exceeds a limit. Returns whether it is to be
         stopped, and the limit."""
         handle = os.pidfd_open(self._child)
@@ -209,13 +209,13 @@ class Shim:
         now_ms = time.time_ns() // 1_000_000
         return {**end, "ended_at": now_ms, "output_bytes": self._output.total}
 
-    def _watch(self) -> Watch:
+    def _watch(self) -> JobWatch:
         """Imported only now: the command runs, and the tool call has its answer."""
         sys.path += self._spec["import_paths"]
-        from everturn.jobs.watch import Watch
+        from everturn.jobs.watch import JobWatch
 
         scope = _own_limited_group() if self._spec["scope_memory"] and self._first else ""
-        return Watch(self._folder, self._spec, self._first_pid() if self._first else 0, scope)
+        return JobWatch(self._folder, self._spec, self._first_pid() if self._first else 0, scope)
 
     def _set_limits(self) -> None:
         """Set the limits on the first process of the sandbox, before the command starts."""

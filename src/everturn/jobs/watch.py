@@ -19,7 +19,7 @@ from everturn.tools.sandbox.marked import kill_marked
 _GUARD = "guard"
 
 
-class Watch:
+class JobWatch:
     """The limits of one command, checked by the shim, which is its parent."""
 
     # ``Any``: as in the shim, which read it. ``first``: the first process of the sandbox, or its keeper; 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from everturn.models.prices import PriceFacts, Prices
     from everturn.models.registry import ModelRegistry
     from everturn.models.settings import ModelsSettings, parse_settings
-    from everturn.models.trials import Trial
+    from everturn.models.trials import ModelTestResult
     from everturn.models.weights import make_shelf
 
 __all__ = [
@@ -39,10 +39,10 @@ __all__ = [
     "Keys",
     "ModelRegistry",
     "ModelState",
+    "ModelTestResult",
     "ModelsSettings",
     "PriceFacts",
     "Prices",
-    "Trial",
     "make_shelf",
     "parse_settings",
     "redact",

@@ -29,7 +29,7 @@ from everturn.models.prices import Prices
 from everturn.models.providers import DISCOVERED, Provider
 from everturn.models.pydantic_model import PREFIX, PydanticModel
 from everturn.models.settings import ModelSettings, ModelsSettings
-from everturn.models.trials import Trial, Trials
+from everturn.models.trials import ModelTestResult, Trials
 from everturn.models.weights import Shelf
 from everturn.models.wire_models import WireModels, make_target
 
@@ -191,15 +191,17 @@ class ModelRegistry:
 
     # --- tests and keys ----------------------------------------------------------------------------
 
-    async def test(self, name: str | None = None) -> Trial:
+    async def test(self, name: str | None = None) -> ModelTestResult:
         """Send a short message to a model. Does not raise ModelTrouble: the result says what is wrong."""
         return await self._trials.try_model(lambda: self.get(name))
 
-    async def test_key(self, provider_name: str, key: str | None = None) -> Trial:
+    async def test_key(self, provider_name: str, key: str | None = None) -> ModelTestResult:
         """Ask the provider whether it accepts a key: the given one, else the stored one."""
         return await self._trials.try_key(self._directory.get(provider_name), key)
 
-    async def test_server(self, name: str, base_url: str, key: str | None = None) -> tuple[Trial, str]:
+    async def test_server(
+        self, name: str, base_url: str, key: str | None = None
+    ) -> tuple[ModelTestResult, str]:
         """Ask a server of the user's own for its models; return the result and the address that answered.
 
         Raises Invalid if the address or the name cannot be used.

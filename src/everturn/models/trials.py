@@ -35,7 +35,7 @@ _REQUEST = ModelRequest(
 )
 
 
-class Trial(msgspec.Struct, frozen=True):
+class ModelTestResult(msgspec.Struct, frozen=True):
     """The result of a test; ``problem`` and ``hint`` are empty if it succeeded."""
 
     is_ok: bool
@@ -57,7 +57,7 @@ class Trials:
         self._lists = lists
         self._clock = clock
 
-    async def try_model(self, get: Callable[[], Awaitable[Model]]) -> Trial:
+    async def try_model(self, get: Callable[[], Awaitable[Model]]) -> ModelTestResult:
         """Send a short message to a model."""
         started = self._clock.monotonic()
         text, first, finish = "", None, Finish(FinishReason.STOP)
@@ -73,17 +73,19 @@ class Trials:
                         if first is None and not isinstance(chunk, ProgressChunk):
                             first = self._ms_since(started)
         except ModelTrouble as error:
-            return Trial(False, text, problem=error.message, hint=error.hint, code=error.code)
+            return ModelTestResult(False, text, problem=error.message, hint=error.hint, code=error.code)
         except TimeoutError:
             problem = f"No whole answer in {_TIMEOUT_S:g} seconds."
-            return Trial(False, text, first, problem=problem, code="model_timeout")
-        return Trial(True, text.strip(), first, self._ms_since(started), finish.usage)
+            return ModelTestResult(False, text, first, problem=problem, code="model_timeout")
+        return ModelTestResult(True, text.strip(), first, self._ms_since(started), finish.usage)
 
-    async def try_key(self, provider: Provider, key: str | None) -> Trial:
+    async def try_key(self, provider: Provider, key: str | None) -> ModelTestResult:
         """Ask the provider whether it accepts a key: the given one, else the stored one."""
         secret = Secret(key.strip()) if key else self._stored_key(provider)
         if secret is None:
-            return Trial(False, problem=f"There is no key for {provider.name}.", code="model_key_missing")
+            return ModelTestResult(
+                False, problem=f"There is no key for {provider.name}.", code="model_key_missing"
+            )
         started = self._clock.monotonic()
         try:
             response = await self._clients.of(provider).get(
@@ -93,17 +95,19 @@ class Trials:
             )
         except (httpx2.HTTPError, httpx2.InvalidURL):
             problem = f"Could not reach {provider.title}."
-            return Trial(False, problem=problem, hint="Check the connection.", code="model_dropped")
+            return ModelTestResult(False, problem=problem, hint="Check the connection.", code="model_dropped")
         if response.status_code in (401, 403):
             reason = first_sentence(response.content, lambda text: redact(text, (secret,)))
             why = f": {reason}" if reason else "."
-            return Trial(False, problem=f"{provider.title} rejected this key{why}", code="model_refused")
+            return ModelTestResult(
+                False, problem=f"{provider.title} rejected this key{why}", code="model_refused"
+            )
         if response.status_code >= 400:
             problem = f"{provider.title} returned an error ({response.status_code}). The key was not checked."
-            return Trial(False, problem=problem, hint="Try again later.", code="model_trouble")
-        return Trial(True, total_ms=self._ms_since(started))
+            return ModelTestResult(False, problem=problem, hint="Try again later.", code="model_trouble")
+        return ModelTestResult(True, total_ms=self._ms_since(started))
 
-    async def try_server(self, name: str, base_url: str, key: str | None) -> tuple[Trial, str]:
+    async def try_server(self, name: str, base_url: str, key: str | None) -> tuple[ModelTestResult, str]:
         """Ask a server of the user's own for its models; return the result and the address that answered.
 
         People leave out /v1: if the given address has no models, that is tried too. The stored key is sent
@@ -123,7 +127,7 @@ class Trials:
                 return second, longer
         return trial, address
 
-    async def _list_models(self, provider: Provider, key: Secret | None) -> Trial:
+    async def _list_models(self, provider: Provider, key: Secret | None) -> ModelTestResult:
         started = self._clock.monotonic()
         try:
             entries = await self._lists.ask(provider, key, _LIST_TIMEOUT_S)
@@ -131,13 +135,21 @@ class Trials:
             return _refused_trial(provider, error.response.status_code)
         except (httpx2.HTTPError, httpx2.InvalidURL):
             problem = f"Nothing answers at {provider.base_url}."
-            return Trial(False, problem=problem, hint="Is the server running?", code="model_dropped")
+            return ModelTestResult(
+                False, problem=problem, hint="Is the server running?", code="model_dropped"
+            )
         except msgspec.DecodeError:
             problem = f"What answers at {provider.base_url} is not an OpenAI-compatible server."
-            return Trial(False, problem=problem, hint="Its address often ends in /v1.", code="model_trouble")
+            return ModelTestResult(
+                False, problem=problem, hint="Its address often ends in /v1.", code="model_trouble"
+            )
         if not entries:
-            return Trial(False, problem="The server lists no models.", hint="Load one.", code="model_unknown")
-        return Trial(True, ", ".join(one.id for one in entries[:5]), total_ms=self._ms_since(started))
+            return ModelTestResult(
+                False, problem="The server lists no models.", hint="Load one.", code="model_unknown"
+            )
+        return ModelTestResult(
+            True, ", ".join(one.id for one in entries[:5]), total_ms=self._ms_since(started)
+        )
 
     def _stored_key(self, provider: Provider) -> Secret | None:
         found = self._directory.find_key(provider)
@@ -147,9 +159,11 @@ class Trials:
         return round((self._clock.monotonic() - started) * 1000)
 
 
-def _refused_trial(provider: Provider, status: int) -> Trial:
+def _refused_trial(provider: Provider, status: int) -> ModelTestResult:
     if status in (401, 403):
         problem, code = "The server rejected this key.", "model_refused"
-        return Trial(False, problem=problem, hint="It may need another one.", code=code)
+        return ModelTestResult(False, problem=problem, hint="It may need another one.", code=code)
     problem = f"{provider.base_url}/models returned an error ({status})."
-    return Trial(False, problem=problem, hint="Its address often ends in /v1.", code="model_trouble")
+    return ModelTestResult(
+        False, problem=problem, hint="Its address often ends in /v1.", code="model_trouble"
+    )

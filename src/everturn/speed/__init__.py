@@ -5,16 +5,16 @@ how several are run, their report and the comparison of two results. May import 
 Called by `everturn bench speed` and `everturn bench compare`. Start with `suites.py`.
 """
 
-from everturn.speed.compare import Change, compare
+from everturn.speed.compare import FigureChange, compare
 from everturn.speed.report import write_report
-from everturn.speed.result import Measured, Result, read_result
+from everturn.speed.result import Measured, SpeedResult, read_result
 from everturn.speed.suites import SUITES, Suite, choose_suites, run_suites
 
 __all__ = [
     "SUITES",
-    "Change",
+    "FigureChange",
     "Measured",
-    "Result",
+    "SpeedResult",
     "Suite",
     "choose_suites",
     "compare",

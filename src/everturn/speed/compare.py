@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from everturn.speed.figures import Figure
-from everturn.speed.result import Result
+from everturn.speed.result import SpeedResult
 
 NOISE = 1.25  # a smaller difference is said to be none: runs on one machine differ by as much
 
 
-class Change(msgspec.Struct, frozen=True):
+class FigureChange(msgspec.Struct, frozen=True):
     """``ratio``: after divided by before; None where one of them is zero or missing."""
 
     name: str
@@ -40,8 +40,8 @@ class Change(msgspec.Struct, frozen=True):
         return "better" if gain >= NOISE else "worse" if gain * NOISE <= 1 else "same"
 
 
-def compare(before: Result, after: Result) -> list[Change]:
+def compare(before: SpeedResult, after: SpeedResult) -> list[FigureChange]:
     """Every figure of either, in the order of the newer result."""
     old, new = before.figures, after.figures
     names = [*new, *(name for name in old if name not in new)]
-    return [Change(name, old.get(name), new.get(name)) for name in names]
+    return [FigureChange(name, old.get(name), new.get(name)) for name in names]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import httpx2
 
 from everturn.speed.figures import Report, percentile
-from everturn.speed.http import CLOCK_MS, Server, client, new_session, open_server, send
+from everturn.speed.http import CLOCK_MS, SpeedServer, client, new_session, open_server, send
 from everturn.web.server import raise_file_limit
 
 _TOKEN = re.compile(rb" word(\d{7})")
@@ -87,7 +87,7 @@ async def measure(report: Report, crowd: Crowd) -> None:
 
 
 async def _measure_window(
-    report: Report, crowd: Crowd, server: Server, readers: Sequence[CrowdReader]
+    report: Report, crowd: Crowd, server: SpeedServer, readers: Sequence[CrowdReader]
 ) -> None:
     """While all turns run: what a token costs, and how late it is."""
     cpu, tokens, start = server.cpu_s, sum(reader.tokens for reader in readers), time.time()
@@ -108,7 +108,7 @@ async def _in_parts(count: int, make) -> list[str]:  # type: ignore[no-untyped-d
     return made
 
 
-async def _open_readers(server: Server, sessions: Sequence[str]) -> list[CrowdReader]:
+async def _open_readers(server: SpeedServer, sessions: Sequence[str]) -> list[CrowdReader]:
     loop = asyncio.get_running_loop()
     readers: list[CrowdReader] = []
     for session_id in sessions:

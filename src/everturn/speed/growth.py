@@ -64,7 +64,7 @@ _TAIL = "INSERT INTO tails (session_no, owner, archived, position, updated_at) V
 _STATEMENTS = (_SESSION, _TAIL, _TURN, _MESSAGE)
 
 
-class Words:
+class RankedWords:
     """Words by rank: the nth is said about half as often as the one before it is by twice n."""
 
     def __init__(self, seed: int) -> None:
@@ -112,7 +112,7 @@ class Rows(NamedTuple):
 
 def rows_of(sessions: int, turns_each: float, batch: int = 1_000) -> Iterator[Rows]:
     """Rows of sessions, tails, turns and messages, in batches of sessions."""
-    words, ids, turn_no = Words(1), Ids(SystemClock()), 0
+    words, ids, turn_no = RankedWords(1), Ids(SystemClock()), 0
     start = SystemClock().now_ms() - sessions * 1_000
     for first in range(1, sessions + 1, batch):
         rows = Rows([], [], [], [])
@@ -185,7 +185,7 @@ async def timed_ms(act: Callable[[], Awaitable[object]], times: int = 20) -> flo
 
 async def measure(report: Report, store: Store, sessions: int) -> None:
     label = f"{sessions:,} sessions"
-    words = Words(1).known
+    words = RankedWords(1).known
     common, rare = words[COMMON], words[RARE]
     page = await store.sessions.list(OWNER)
     opened = page.items[0].id

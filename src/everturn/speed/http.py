@@ -127,7 +127,7 @@ def rss_kb(pid: int | None) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE / 1024
 
 
-class Server:
+class SpeedServer:
     def __init__(self, process: multiprocessing.process.BaseProcess, address: str, long_id: str) -> None:
         self._process = process
         self.address = address
@@ -145,7 +145,7 @@ class Server:
 
 
 @asynccontextmanager
-async def open_server(sessions: int = 10, messages: int = 10) -> AsyncIterator[Server]:
+async def open_server(sessions: int = 10, messages: int = 10) -> AsyncIterator[SpeedServer]:
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         near, far = spawn.Pipe()
@@ -153,7 +153,7 @@ async def open_server(sessions: int = 10, messages: int = 10) -> AsyncIterator[S
         process.start()
         address, long_id = await asyncio.to_thread(near.recv)
         try:
-            yield Server(process, address, long_id)
+            yield SpeedServer(process, address, long_id)
         finally:
             process.terminate()
             await asyncio.to_thread(process.join, 20)
@@ -213,7 +213,7 @@ async def open_readers(readers: list[Reader]) -> AsyncIterator[list[asyncio.Task
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def client(server: Server) -> httpx2.AsyncClient:
+def client(server: SpeedServer) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(base_url=server.address, timeout=120, trust_env=False)
 
 
@@ -286,7 +286,9 @@ async def lists(report: Report, quick: bool) -> None:
         report.say("event time to reader, 100 turns at 50/s, p99", percentile(delays, 0.99), "ms")
 
 
-async def first_tokens(http: httpx2.AsyncClient, server: Server, count: int, session_id: str) -> list[float]:
+async def first_tokens(
+    http: httpx2.AsyncClient, server: SpeedServer, count: int, session_id: str
+) -> list[float]:
     """From sending the message to its first word on the stream; the model itself takes no time."""
     taken = []
     for _ in range(count):

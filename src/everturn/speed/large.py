@@ -29,7 +29,7 @@ from everturn.speed.growth import (
     LARGE_TURNS_EACH,
     LONG_CONFIG,
     RARE,
-    Words,
+    RankedWords,
     first_token_ms,
     make_sqlite,
     provide,
@@ -47,7 +47,7 @@ class Times(NamedTuple):
 
 
 async def queries(report: Report, app: App, sessions: int) -> None:
-    label, words = f"{sessions:,} sessions", Words(1).known
+    label, words = f"{sessions:,} sessions", RankedWords(1).known
     common, rare = words[COMMON], words[RARE]
     store = app.store
     opened = (await store.sessions.list(OWNER)).items[0].id

@@ -11,7 +11,7 @@ import msgspec
 
 from everturn.speed.figures import Figure, number
 from everturn.speed.picture import FAINT, INK, curves, draw, draw_curve
-from everturn.speed.result import Measured, Result
+from everturn.speed.result import Measured, SpeedResult
 from everturn.speed.suites import SUITES
 
 _STYLE = (
@@ -21,7 +21,7 @@ _STYLE = (
 )
 
 
-def write_report(result: Result, folder: Path) -> tuple[Path, Path, Path]:
+def write_report(result: SpeedResult, folder: Path) -> tuple[Path, Path, Path]:
     """Write ``speed.json``, ``speed.html`` and ``speed.svg`` to the folder and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     data, page, picture = folder / "speed.json", folder / "speed.html", folder / "speed.svg"
@@ -31,7 +31,7 @@ def write_report(result: Result, folder: Path) -> tuple[Path, Path, Path]:
     return data, page, picture
 
 
-def verdict(result: Result) -> str:
+def verdict(result: SpeedResult) -> str:
     figures = _all(result)
     missed = sum(figure.is_met is False for figure in figures)
     failed = [measured.suite for measured in result.suites if measured.failure]
@@ -43,7 +43,7 @@ def verdict(result: Result) -> str:
     return said
 
 
-def facts(result: Result) -> list[str]:
+def facts(result: SpeedResult) -> list[str]:
     at = time.strftime("%Y-%m-%d %H:%M", time.gmtime(result.at))
     return [
         f"Everturn {result.version}, Python {result.python}, SQLite {result.sqlite}, {at} UTC",
@@ -51,7 +51,7 @@ def facts(result: Result) -> list[str]:
     ]
 
 
-def as_html(result: Result) -> str:
+def as_html(result: SpeedResult) -> str:
     charts = "".join(
         f"<div>{draw_curve(name, points)}</div>" for name, points in curves(_all(result)).items()
     )
@@ -89,5 +89,5 @@ def _row(figure: Figure) -> str:
     )
 
 
-def _all(result: Result) -> Sequence[Figure]:
+def _all(result: SpeedResult) -> Sequence[Figure]:
     return [figure for measured in result.suites for figure in measured.figures]

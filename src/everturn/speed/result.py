@@ -26,7 +26,7 @@ class Measured(msgspec.Struct, frozen=True):
     failure: str = ""
 
 
-class Result(msgspec.Struct, frozen=True):
+class SpeedResult(msgspec.Struct, frozen=True):
     version: str
     python: str
     sqlite: str
@@ -49,8 +49,8 @@ class Result(msgspec.Struct, frozen=True):
         return found
 
 
-def make_result(suites: tuple[Measured, ...], *, is_quick: bool) -> Result:
-    return Result(
+def make_result(suites: tuple[Measured, ...], *, is_quick: bool) -> SpeedResult:
+    return SpeedResult(
         version=__version__,
         python=platform.python_version(),
         sqlite=apsw.sqlite_lib_version(),
@@ -62,10 +62,10 @@ def make_result(suites: tuple[Measured, ...], *, is_quick: bool) -> Result:
     )
 
 
-def read_result(path: Path) -> Result:
+def read_result(path: Path) -> SpeedResult:
     """Raises Invalid if the file is not a result."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Result)
+        return msgspec.json.decode(path.read_bytes(), type=SpeedResult)
     except (OSError, msgspec.DecodeError) as error:
         raise Invalid(
             f"{path} is not a result of 'everturn bench speed': {error}",

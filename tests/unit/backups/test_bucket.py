@@ -17,7 +17,7 @@ from everturn.backups.encryption import Key
 from everturn.backups.rotation import RETRY_MS
 from everturn.backups.runner import BackupRunner
 from everturn.backups.source import SealedSource, find_source
-from everturn.backups.watch import Watch
+from everturn.backups.watch import BackupWatch
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid
 from everturn.store import Store, open_store
@@ -84,7 +84,7 @@ async def test_an_encrypted_one_is_found_by_name_and_as_the_newest(
         found = await find_source(source)
         assert isinstance(found, SealedSource)
         assert found.sealed.is_encrypted
-        await found.unpack(tmp_path / f"target-{number}", Key([identity]), Watch())
+        await found.unpack(tmp_path / f"target-{number}", Key([identity]), BackupWatch())
         assert any((tmp_path / f"target-{number}").iterdir())
     for name in s3_server.names(files_url):
         assert b"nobody may see" not in s3_server.get(files_url, name)

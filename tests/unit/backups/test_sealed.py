@@ -11,7 +11,7 @@ import pytest
 from everturn.backups import BackupSettings
 from everturn.backups.encryption import Key, make_lock, read_identities, read_passphrase, unwrap
 from everturn.backups.sealed import FolderParts, PartFile, SealedList, read_key_file, read_list, seal, unseal
-from everturn.backups.watch import Watch
+from everturn.backups.watch import BackupWatch
 from everturn.domain.errors import Invalid, Stopped, StoreBroken
 
 PASSPHRASE = "correct horse battery staple"
@@ -47,7 +47,7 @@ def _identity_file(tmp_path: Path, identity: object) -> Path:
 
 
 def _seal(source: Path, parts: FolderParts, settings: BackupSettings) -> SealedList:
-    return seal(source, parts, make_lock(settings), Watch())
+    return seal(source, parts, make_lock(settings), BackupWatch())
 
 
 def test_two_identities_open_what_was_encrypted_for_both_and_no_third_does(
@@ -59,11 +59,11 @@ def test_two_identities_open_what_was_encrypted_for_both_and_no_third_does(
     assert read_list(parts) == done
     for number, identity in enumerate((mine, other)):
         key = read_identities(_identity_file(tmp_path, identity))
-        unseal(parts, done, key, tmp_path / f"target-{number}", Watch())
+        unseal(parts, done, key, tmp_path / f"target-{number}", BackupWatch())
         found = tmp_path / f"target-{number}" / "workspaces" / SECRET_NAME
         assert found.read_text() == "what is in it\n" * 20_000
     with pytest.raises(Invalid, match="not encrypted for this key"):
-        unseal(parts, done, Key([third]), tmp_path / "target-3", Watch())
+        unseal(parts, done, Key([third]), tmp_path / "target-3", BackupWatch())
 
 
 def test_the_passphrase_opens_it_also_with_the_program_age_alone(
@@ -71,7 +71,9 @@ def test_the_passphrase_opens_it_also_with_the_program_age_alone(
 ) -> None:
     done = _seal(source, parts, BackupSettings(passphrase_file=str(passphrase_file)))
     key_file = read_key_file(parts)
-    unseal(parts, done, unwrap(key_file, read_passphrase(passphrase_file)), tmp_path / "target", Watch())
+    unseal(
+        parts, done, unwrap(key_file, read_passphrase(passphrase_file)), tmp_path / "target", BackupWatch()
+    )
     assert (tmp_path / "target" / "workspaces" / SECRET_NAME).exists()
     # As 'age -d -i key.age' does: the key file is an identity file that is encrypted with the passphrase.
     identity = pyrage.x25519.Identity.from_str(pyrage.passphrase.decrypt(key_file, PASSPHRASE).decode())
@@ -105,7 +107,7 @@ def test_one_changed_bit_is_found(source: Path, parts: FolderParts, tmp_path: Pa
     content[place] ^= 1
     file.write_bytes(content)
     with pytest.raises(StoreBroken, match="Nothing was restored"):
-        unseal(parts, done, Key([identity]), tmp_path / "target", Watch())
+        unseal(parts, done, Key([identity]), tmp_path / "target", BackupWatch())
 
 
 @pytest.mark.parametrize("settings", [BackupSettings(), None], ids=["plain", "encrypted"])
@@ -118,10 +120,10 @@ def test_a_part_that_is_cut_or_gone_is_said(
     file.write_bytes(file.read_bytes()[:-100_000])
     key = None if settings else Key([identity])
     with pytest.raises(StoreBroken):
-        unseal(parts, done, key, tmp_path / "cut", Watch())
+        unseal(parts, done, key, tmp_path / "cut", BackupWatch())
     file.unlink()
     with pytest.raises(StoreBroken, match="is missing"):
-        unseal(parts, done, key, tmp_path / "gone", Watch())
+        unseal(parts, done, key, tmp_path / "gone", BackupWatch())
 
 
 class _LyingParts(FolderParts):
@@ -143,14 +145,14 @@ def test_what_was_not_written_as_it_should_be_is_found_at_once(source: Path, tmp
     (tmp_path / "lying").mkdir()
     settings = BackupSettings(recipients=(str(pyrage.x25519.Identity.generate().to_public()),))
     with pytest.raises(StoreBroken, match="not what was read"):
-        seal(source, _LyingParts(tmp_path / "lying"), make_lock(settings), Watch())
+        seal(source, _LyingParts(tmp_path / "lying"), make_lock(settings), BackupWatch())
     assert not (tmp_path / "lying" / "sealed.json").exists()
 
 
 def test_a_full_disk_and_a_stop_are_said_as_what_they_are(source: Path, tmp_path: Path) -> None:
     lock = make_lock(BackupSettings(recipients=(str(pyrage.x25519.Identity.generate().to_public()),)))
     (tmp_path / "stopped").mkdir()
-    watch = Watch()
+    watch = BackupWatch()
     watch.stop()
     with pytest.raises(Stopped, match="was stopped"):
         seal(source, FolderParts(tmp_path / "stopped"), lock, watch)
@@ -160,7 +162,7 @@ def test_a_full_disk_and_a_stop_are_said_as_what_they_are(source: Path, tmp_path
             raise OSError(28, "No space left on device", name)
 
     with pytest.raises(OSError, match="No space left"):
-        seal(source, Full(tmp_path / "stopped"), lock, Watch())
+        seal(source, Full(tmp_path / "stopped"), lock, BackupWatch())
 
 
 def test_a_list_with_other_names_opens_no_other_file(
@@ -177,7 +179,7 @@ def test_a_list_with_other_names_opens_no_other_file(
     target.unlink()
     target.symlink_to("/etc/passwd")
     with pytest.raises(OSError, match="symbolic link"):
-        unseal(parts, read_list(parts), None, tmp_path / "target", Watch())
+        unseal(parts, read_list(parts), None, tmp_path / "target", BackupWatch())
 
 
 def test_settings_and_keys_that_are_wrong_are_explained(passphrase_file: Path, tmp_path: Path) -> None:
@@ -214,6 +216,6 @@ def test_an_ssh_key_opens_what_was_encrypted_for_it(source: Path, parts: FolderP
     )
     (tmp_path / "id_ed25519").write_bytes(private)
     done = _seal(source, parts, BackupSettings(recipients=(public.decode(),)))
-    unseal(parts, done, read_identities(tmp_path / "id_ed25519"), tmp_path / "target", Watch())
+    unseal(parts, done, read_identities(tmp_path / "id_ed25519"), tmp_path / "target", BackupWatch())
     assert (tmp_path / "target" / "workspaces" / SECRET_NAME).exists()
     shutil.rmtree(tmp_path / "target")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from everturn.speed.compare import compare
 from everturn.speed.figures import Figure
-from everturn.speed.result import Measured, Result, make_result
+from everturn.speed.result import Measured, SpeedResult, make_result
 
 
-def _result(*figures: Figure) -> Result:
+def _result(*figures: Figure) -> SpeedResult:
     return make_result((Measured("store", 1.0, (0.0, 0.0), figures),), is_quick=False)
 
 

@@ -11,7 +11,7 @@ from everturn.speed import read_result, write_report
 from everturn.speed.figures import Figure
 from everturn.speed.picture import curves
 from everturn.speed.report import verdict
-from everturn.speed.result import Measured, Result, make_result
+from everturn.speed.result import Measured, SpeedResult, make_result
 
 _EVENTS = Figure("durable events/s <16>", 30_000.0, "1/s", "≥ 50000", False, 70_000.0)
 _LIST = (
@@ -20,7 +20,7 @@ _LIST = (
 )
 
 
-def _result() -> Result:
+def _result() -> SpeedResult:
     return make_result(
         (
             Measured("store", 12.0, (3.5, 4.5), (_EVENTS,)),

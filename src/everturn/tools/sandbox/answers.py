@@ -10,7 +10,7 @@ import os
 import struct
 from typing import TYPE_CHECKING, Any
 
-from everturn.tools.sandbox.kernel_calls import Refused, check
+from everturn.tools.sandbox.kernel_calls import CallRefused, check
 from everturn.tools.sandbox.process_tree import all_processes, descendants, is_descendant, leader_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LOOPBACK = (127, 0, 0, 1)
 _PATH_BYTES_MAX = 4096
 
 
-class Answers:
+class CallResponder:
     """``listener``: where the calls arrive. ``writable``: the real paths below which a mode may be
     changed."""
 
@@ -66,7 +66,7 @@ class Answers:
                 self._connect(call, pid, arguments)
             else:
                 self._chmod(call, pid, name, arguments)
-        except Refused as error:
+        except CallRefused as error:
             failure = -error.number
         except OSError as error:
             failure = -(error.errno or errno.EPERM)
@@ -82,7 +82,7 @@ class Answers:
         if self._processes >= self._spec["processes"]:
             self._processes = len(descendants(os.getpid()))
         if self._processes >= self._spec["processes"]:
-            raise Refused(errno.EAGAIN)
+            raise CallRefused(errno.EAGAIN)
         self._processes += 1
 
     def _check_signal(self, target: int) -> None:
@@ -95,7 +95,7 @@ class Answers:
             group = [pid for pid, fields in all_processes() if fields[2] == -target]
             if group and all(is_descendant(pid, os.getpid()) for pid in group):
                 return
-        raise Refused(errno.EPERM)
+        raise CallRefused(errno.EPERM)
 
     def _chmod(self, call: int, pid: int, name: str, arguments: list[int]) -> None:
         """Landlock does not cover the mode of a file: its owner may change it anywhere. So this process
@@ -104,7 +104,7 @@ class Answers:
         try:
             path = os.readlink(f"/proc/self/fd/{place}")
             if path.startswith("/") and not path.startswith("/memfd:") and not self._is_writable(path):
-                raise Refused(errno.EPERM)
+                raise CallRefused(errno.EPERM)
             mode = arguments[1 if name in ("chmod", "fchmod") else 2]
             os.chmod(f"/proc/self/fd/{place}", mode & 0o7777)
         finally:
@@ -128,7 +128,7 @@ class Answers:
         if not path:
             if name == "fchmodat2" and arguments[3] & _EMPTY_PATH:
                 return os.open(base, flags & ~os.O_NOFOLLOW)
-            raise Refused(errno.ENOENT)
+            raise CallRefused(errno.ENOENT)
         if path.startswith(b"/"):
             return os.open(path, flags)
         around = os.open(base, os.O_PATH | os.O_CLOEXEC)
@@ -147,7 +147,7 @@ class Answers:
         self._check_valid(call)
         proxy = struct.pack("=H", _socket.AF_INET) + struct.pack("!H4B", self._spec["port"], *_LOOPBACK)
         if self._forwarder is None or address[:8] != proxy:
-            raise Refused(errno.ENETUNREACH)
+            raise CallRefused(errno.ENETUNREACH)
         process = check(
             self._libc.syscall(ctypes.c_long(_PIDFD_OPEN), ctypes.c_int(leader_of(pid)), ctypes.c_uint(0)),
             "the process",

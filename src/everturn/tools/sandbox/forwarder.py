@@ -7,7 +7,7 @@ import socket
 import threading
 
 from everturn.tools.sandbox import forward
-from everturn.tools.sandbox.kernel_calls import Refused
+from everturn.tools.sandbox.kernel_calls import CallRefused
 
 
 class Forwarder:
@@ -27,7 +27,7 @@ class Forwarder:
             self._serve()
         with socket.socket(fileno=fd) as own:
             if own.family is not socket.AF_INET:
-                raise Refused(errno.EAFNOSUPPORT)
+                raise CallRefused(errno.EAFNOSUPPORT)
             try:
                 own.bind(("127.0.0.1", 0))
             except OSError as error:
@@ -37,7 +37,7 @@ class Forwarder:
             # Not the method, which would wait for a socket that does not block.
             result = own.connect_ex(("127.0.0.1", self._port))
         if result:
-            raise Refused(result)
+            raise CallRefused(result)
 
     def _serve(self) -> None:
         """Not before the first connection: a process with threads must not fork."""

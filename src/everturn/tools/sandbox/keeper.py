@@ -20,7 +20,7 @@ import struct
 import sys
 from typing import Any
 
-from everturn.tools.sandbox.answers import Answers
+from everturn.tools.sandbox.answers import CallResponder
 from everturn.tools.sandbox.confined import ConfinedCommand
 from everturn.tools.sandbox.kernel_calls import CAPBSET_DROP, PDEATHSIG, SUBREAPER, check, prctl
 from everturn.tools.sandbox.process_tree import descendants
@@ -75,7 +75,7 @@ class Keeper:
             return  # it could not be started, and said why
         self._listener = struct.unpack("i", ancillary[0][2])[0]
         writable = [os.path.realpath(path) for path in (*spec["write"], self._scratch)]
-        answers = Answers(self._listener, spec, writable, self._forwarder)
+        answers = CallResponder(self._listener, spec, writable, self._forwarder)
         poll = select.poll()
         for fd in (wake, self._listener, *([spec["hold"]] if spec["hold"] >= 0 else ())):
             poll.register(fd, select.POLLIN)

@@ -8,7 +8,7 @@ import os
 PDEATHSIG, CAPBSET_DROP, SUBREAPER, NO_NEW_PRIVS = 1, 24, 36, 38
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A call that fails with this error."""
 
     def __init__(self, number: int) -> None:

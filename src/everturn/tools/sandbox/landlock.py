@@ -54,7 +54,7 @@ class Rule(NamedTuple):
     is_needed: bool = False
 
 
-class Found(NamedTuple):
+class LandlockFinding(NamedTuple):
     """What a trial found. ``problem``: why this level cannot be used; empty if it can."""
 
     problem: str
@@ -71,7 +71,7 @@ class Landlock:
         self._folder = home / "sandbox"
         self._version_max = version_max
         self.version = 0
-        self._found = Found("Landlock was not tried yet.")
+        self._found = LandlockFinding("Landlock was not tried yet.")
         numbers = seccomp.machine(), outer_numbers(platform.machine())
         self._numbers: tuple[seccomp.CallNumbers, OuterNumbers] | None = (
             (numbers[0], numbers[1]) if numbers[0] and numbers[1] else None
@@ -215,18 +215,18 @@ class Landlock:
 
     # --- trials ------------------------------------------------------------------------------------------
 
-    def _run_trials(self) -> Found:
+    def _run_trials(self) -> LandlockFinding:
         workspace = self._folder / "trial"
         workspace.mkdir(mode=0o700, exist_ok=True)
         view = SandboxView(workspace)
         words = ["/bin/sh", "-c", CONFINED_SCRIPT, "sh", str(os.getpid())]
         trial = self._run(words, view)
         if trial.problem:
-            return Found(trial.problem)
-        self._found = Found("", has_gate=True)
+            return LandlockFinding(trial.problem)
+        self._found = LandlockFinding("", has_gate=True)
         gated = SandboxView(workspace, gate=self._folder / "no-gate")
         words = [python_program()[0], "-I", "-S", "-c", GATE_PROGRAM]
-        return Found("", not self._run(words, gated).problem, "mode" in trial.said)
+        return LandlockFinding("", not self._run(words, gated).problem, "mode" in trial.said)
 
     def _run(self, words: Sequence[str], view: SandboxView) -> TrialEnd:
         with self.command(Start(words, view, parent=os.getpid())) as ready:

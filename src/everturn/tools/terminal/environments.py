@@ -62,7 +62,7 @@ class PackageFile(msgspec.Struct, frozen=True):
         return f"{self.name} {self.version}"
 
 
-class Plan(msgspec.Struct, frozen=True):
+class PackagePlan(msgspec.Struct, frozen=True):
     """What a list of packages resolves to."""
 
     packages: tuple[str, ...]
@@ -118,7 +118,7 @@ class Environments:
         plan = _read_plan(self._folder / key / _PLAN) if is_ready else _read_plan(self._plan_file(key))
         return PackageState(tuple(packages), is_ready, () if plan is None else plan.files)
 
-    async def plan(self, packages: Sequence[str]) -> Plan:
+    async def plan(self, packages: Sequence[str]) -> PackagePlan:
         """What the list resolves to. Asks the index once, and keeps the answer. Nothing of a package is
         run. Raises ToolFailed."""
         key = await self._key(packages)
@@ -164,7 +164,7 @@ class Environments:
     def _plan_file(self, key: str) -> Path:
         return self._folder / "plans" / f"{key}.json"
 
-    async def _resolve(self, packages: tuple[str, ...]) -> Plan:
+    async def _resolve(self, packages: tuple[str, ...]) -> PackagePlan:
         with self._new_folder() as folder:
             (folder / "wanted").write_text("\n".join(packages))
             report = folder / "report.json"
@@ -172,9 +172,9 @@ class Environments:
             await self._pip(words, folder, RESOLVE_S_MAX, f"{', '.join(packages)} could not be resolved")
             found = msgspec.json.decode(report.read_bytes())
         files = sorted((_file_of(one) for one in found["install"]), key=lambda one: one.name.lower())
-        return Plan(packages, self._python, tuple(files))
+        return PackagePlan(packages, self._python, tuple(files))
 
-    async def _install(self, plan: Plan, folder: Path) -> None:
+    async def _install(self, plan: PackagePlan, folder: Path) -> None:
         lines = [f"{one.name}=={one.version} --hash=sha256:{one.sha256}" for one in plan.files]
         (folder / "wanted").write_text("\n".join(lines))
         words = ("--no-deps", "--require-hashes", "--no-compile", "--target", str(folder / SITE))
@@ -322,14 +322,14 @@ def _file_of(entry: Any) -> PackageFile:
     return PackageFile(about["name"], about["version"], digest, host, bool(entry.get("requested")))
 
 
-def _read_plan(file: Path) -> Plan | None:
+def _read_plan(file: Path) -> PackagePlan | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Plan)
+        return msgspec.json.decode(file.read_bytes(), type=PackagePlan)
     except (FileNotFoundError, msgspec.DecodeError):
         return None  # there is none, or a crash cut it off: it is made anew
 
 
-def _write_plan(file: Path, plan: Plan) -> None:
+def _write_plan(file: Path, plan: PackagePlan) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = file.with_name(f".{file.name}.{os.getpid()}")
     new.write_bytes(msgspec.json.encode(plan))

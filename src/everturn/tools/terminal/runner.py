@@ -19,7 +19,7 @@ from everturn.tools.sandbox.gate import Door
 from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import SandboxView
 from everturn.tools.terminal.background import JobRequest
-from everturn.tools.terminal.environments import Environments, Plan
+from everturn.tools.terminal.environments import Environments, PackagePlan
 from everturn.tools.terminal.interpreter import Interpreter, Interpreters
 from everturn.tools.terminal.process import Command, run
 from everturn.tools.terminal.result import result_of, with_refused
@@ -86,7 +86,7 @@ class CommandRunner:
         view = await self._around.with_packages(call, view)
         return JobRequest(call, command, argv, view, when_ended, context.is_sandboxed)
 
-    async def plan_packages(self, call: ToolCall) -> Plan | None:
+    async def plan_packages(self, call: ToolCall) -> PackagePlan | None:
         """What would have to be installed for Python code, if anything. Raises ToolFailed."""
         packages, environments = self._context_of(call).packages, self._around.environments
         if not packages or environments is None or await environments.find(packages) is not None:
