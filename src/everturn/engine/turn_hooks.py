@@ -83,7 +83,7 @@ class AfterTurnHooks:
         while self._hooks is not None:
             self._nudged = anyio.Event()
             try:
-                await self._call_due(self._hooks)
+                await self.call_due(self._hooks)
             except EverturnError as error:
                 _log.warning("hooks wait: %s", error.message)
             except Exception:
@@ -98,7 +98,8 @@ class AfterTurnHooks:
         await self._clock.sleep(LOOK_S)
         self._nudged.set()
 
-    async def _call_due(self, hooks: TurnHooks) -> None:
+    async def call_due(self, hooks: TurnHooks) -> None:
+        """Call what is owed now, unless another worker is at it."""
         names = await hooks.names()
         if not names or not await self._due():
             return

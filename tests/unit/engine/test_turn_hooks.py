@@ -95,7 +95,7 @@ async def test_a_crash_before_the_end_of_the_turn_owes_the_hook_once(
         turn = (await harness.send(await harness.new_session())).turn
         await probe.reached(Moment.WRITER_QUIET)
         if was_owed:
-            await harness.engine._hooks.owe(turn)
+            await AfterTurnHooks(before, store, SystemClock(), "dead").owe(turn)
     assert before.told == []
     after = Hooks("a")
     async with open_harness(store, Say("Hello."), hooks=after) as harness:
@@ -139,5 +139,5 @@ async def test_one_worker_at_a_time_calls_the_hooks(store: OpenStore) -> None:
         other = AfterTurnHooks(hooks, store, SystemClock(), "another")
         turn = await harness.run(await harness.new_session())
         await other.owe(turn)
-        await other._call_due(hooks)
+        await other.call_due(hooks)
         assert hooks.told == []

@@ -61,7 +61,7 @@ async def agent(store: Store, clock: FakeClock, data_dir: Path) -> AsyncIterator
     async with EverturnToolbox(data_dir, services, profiles_of(), sandbox=sandbox, extra=[tool]) as toolbox:
         session = await store.sessions.create(ME, NewSession())
         turn = (await store.turns.accept(ME, session.id, Submission(text="Remind me."))).turn
-        yield Agent(Kit(toolbox, store, data_dir), session.id, turn.id)
+        yield Agent(Kit(data_dir, toolbox, store, data_dir), session.id, turn.id)
 
 
 async def test_the_question_shows_rule_zone_five_times_and_the_whole_text(

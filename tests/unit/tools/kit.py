@@ -22,7 +22,8 @@ SESSION = "ses_01"
 
 
 class Kit:
-    def __init__(self, toolbox: EverturnToolbox, store: Store, workspace: Path) -> None:
+    def __init__(self, home: Path, toolbox: EverturnToolbox, store: Store, workspace: Path) -> None:
+        self.home = home
         self.toolbox = toolbox
         self.store = store
         self.workspace = workspace
@@ -101,7 +102,7 @@ async def open_kit(
             extra=extra,
         ) as toolbox,
     ):
-        yield Kit(toolbox, store, await toolbox.workspace(OWNER, SESSION, None))
+        yield Kit(home, toolbox, store, await toolbox.workspace(OWNER, SESSION, None))
 
 
 def profiles_of(*extra: Profile, servers: dict[str, Any] | None = None) -> Profiles:

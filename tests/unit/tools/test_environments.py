@@ -77,7 +77,7 @@ async def data(anyio_backend: str, tmp_path: Path, wheels: Path) -> AsyncIterato
 
 
 def whole(kit: Kit) -> list[Path]:
-    folder = kit.toolbox.environments._folder
+    folder = kit.home / "environments"
     if not folder.exists():
         return []
     return [path for path in folder.iterdir() if (path / "site").is_dir() and path.name[0] != "."]

@@ -185,7 +185,7 @@ async def test_what_a_deletion_left_half_done_is_swept(kit: Kit, tmp_path: Path)
 async def test_a_damaged_index_is_made_again(kit: Kit, folder: Path) -> None:
     papers = await make(kit, folder)
     assert await search(kit, papers, "walnut")
-    path = kit.toolbox._workspaces.home / "knowledge" / f"{papers.id}.db"
+    path = kit.home / "knowledge" / f"{papers.id}.db"
     path.write_bytes(os.urandom(8192))
     for end in ("-wal", "-shm"):
         path.with_name(path.name + end).unlink(missing_ok=True)
