@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import secrets as random
 import sys
@@ -17,6 +16,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
+from everturn.cli.audit_note import note_change
 from everturn.cli.common import OWNER, console, home_option, open_config_secrets, printable, with_store
 from everturn.config import Config
 from everturn.delivery.parts import render_parts
@@ -30,7 +30,6 @@ from everturn.gateway import AccountBook, BookServices
 from everturn.gateway.book import WantedAccount
 from everturn.gateway.settings import read_setup
 from everturn.store import Store
-from everturn.web.access.audit import Audit
 
 T = TypeVar("T")
 _COLUMNS = ("Account", "Platform", "State", "Received today", "Waiting", "Undecided", "Last error")
@@ -101,7 +100,7 @@ def add(
         except msgspec.ValidationError as error:
             raise Invalid(f"A setting is wrong: {error}. Nothing was stored.", hint="Correct it.") from error
         identity = await book.add(name, setup, given)
-        await _note(config, "gateway.added", f"{name} ({platform})")
+        await note_change(config, "gateway.added", f"{name} ({platform})")
         console().print(
             f"Added {name}: {escape(printable(identity.name))}. A running server applies it within seconds."
         )
@@ -118,7 +117,7 @@ def remove(name: str, home: Path | None) -> None:
 
     async def work(book: AccountBook, store: Store, config: Config) -> None:
         await book.remove(name)
-        await _note(config, "gateway.removed", name)
+        await note_change(config, "gateway.removed", name)
         console().print(f"Removed {name}.")
 
     _with_book(home, work)
@@ -134,7 +133,7 @@ def secret(name: str, secret: str, home: Path | None) -> None:
     async def work(book: AccountBook, store: Store, config: Config) -> None:
         given = await anyio.to_thread.run_sync(_ask_secrets, (secret,))
         await book.change(name, {}, given)
-        await _note(config, "gateway.changed", f"{name}: secret {secret}")
+        await note_change(config, "gateway.changed", f"{name}: secret {secret}")
         console().print(f"The {secret} of {name} is set. A running server applies it within seconds.")
 
     _with_book(home, work, makes_one=True)
@@ -149,7 +148,7 @@ def pair(name: str, role: str, home: Path | None) -> None:
 
     async def work(book: AccountBook, store: Store, config: Config) -> None:
         code = await book.pair(name, SenderRole(role))
-        await _note(config, "gateway.code", f"{name}: {role}")
+        await note_change(config, "gateway.code", f"{name}: {role}")
         console(stderr=True).print("Send this to the account in a private chat within ten minutes:")
         click.echo(code.code)
 
@@ -261,10 +260,6 @@ def _with_book(
             return await work(AccountBook(config.gateway, services), store, config)
 
     return with_store(home, inside, makes_one=makes_one)
-
-
-async def _note(config: Config, what: str, detail: str) -> None:
-    await Audit(config.home, SystemClock()).write(what, f"{getpass.getuser()} (command line)", detail=detail)
 
 
 def _read_options(given: Sequence[str]) -> JsonObject:

@@ -15,6 +15,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
+from everturn.cli.audit_note import note_change
 from everturn.cli.common import (
     OWNER,
     console,
@@ -34,7 +35,6 @@ from everturn.store import Store
 from everturn.tools import EverturnToolbox, McpServer, ServerState, ToolServices
 from everturn.tools.mcp.profile_servers import Mode
 from everturn.tools.mcp.server_book import make_server, place_of
-from everturn.web.access.audit import Audit
 
 _SIGN_IN_S = 600
 _DONE = (
@@ -133,7 +133,7 @@ def add(
         await toolbox.mcp.sign_ins.forget(name)
         await toolbox.mcp.sign_ins.keep_keys(name, given)
         await toolbox.mcp.book.add(server)
-        await _note(config, "mcp.added", name)
+        await note_change(config, "mcp.added", name)
         console().print(f"Added {name}. Next: everturn mcp test {name}")
 
     _with_toolbox(home, work, makes_one=True)
@@ -190,7 +190,7 @@ def change(
             await sign_ins.forget(name)  # what was given for one place is not sent to another
         await book.change(server)
         await sign_ins.keep_keys(name, read_keys)
-        await _note(config, "mcp.changed", f"{name} ({place_of(server)})")
+        await note_change(config, "mcp.changed", f"{name} ({place_of(server)})")
         console().print(f"Changed {name}. Next: everturn mcp test {name}")
 
     _with_toolbox(home, work)
@@ -206,7 +206,7 @@ def switch(name: str, is_off: bool, home: Path | None) -> None:
     async def work(toolbox: EverturnToolbox, store: Store, config: Config) -> None:
         server = await toolbox.mcp.book.get(name)
         await toolbox.mcp.book.change(msgspec.structs.replace(server, enabled=not is_off))
-        await _note(config, "mcp.changed", f"{name} ({'off' if is_off else 'on'})")
+        await note_change(config, "mcp.changed", f"{name} ({'off' if is_off else 'on'})")
         console().print(f"{name} is {'off' if is_off else 'on'}.")
 
     _with_toolbox(home, work)
@@ -231,7 +231,7 @@ def mode(name: str, tool: str, mode: Mode, home: Path | None) -> None:
                 hint=f"Read it first: everturn mcp trust {name}",
             )
         await toolbox.mcp.set_mode(OWNER, name, tool, known.digest, mode)
-        await _note(config, "mcp.trusted", f"{name} {tool}: {mode}")
+        await note_change(config, "mcp.trusted", f"{name} {tool}: {mode}")
         console().print(f"{tool} of {name}: {mode}.")
 
     _with_toolbox(home, work)
@@ -252,7 +252,7 @@ def remove(name: str, home: Path | None) -> None:
     async def work(toolbox: EverturnToolbox, store: Store, config: Config) -> None:
         await toolbox.mcp.book.remove(name)
         await toolbox.mcp.sign_ins.forget(name)
-        await _note(config, "mcp.removed", name)
+        await note_change(config, "mcp.removed", name)
         console().print(f"Removed {name}.")
 
     _with_toolbox(home, work)
@@ -309,7 +309,7 @@ def trust(name: str, yes: bool, home: Path | None) -> None:
                 console().print("Nothing was trusted.")
                 return
             await toolbox.mcp.trust_text(OWNER, name, text.digest)
-            await _note(config, "mcp.trusted", name)
+            await note_change(config, "mcp.trusted", name)
             console().print("Trusted.")
 
     _with_toolbox(home, work)
@@ -342,7 +342,7 @@ def login(name: str, home: Path | None) -> None:
             raise Invalid(f"The sign-in server says: {printable(query.get('error', 'nothing'))}")
         servers = dict(await toolbox.mcp.book.refresh())
         await toolbox.mcp.sign_ins.finish(query.get("state", ""), query["code"], query.get("iss"), servers)
-        await _note(config, "mcp.signed_in", name)
+        await note_change(config, "mcp.signed_in", name)
         count = await _let_turns_go_on(store, name)
         console().print(f"Signed in at {name}." + (f" Turns that continue: {count}." if count else ""))
 
@@ -372,7 +372,3 @@ class _Back:
         writer.close()
         if path.path == "/callback" and not self.query.done():
             self.query.set_result({key: values[0] for key, values in parse_qs(path.query).items()})
-
-
-async def _note(config: Config, what: str, detail: str) -> None:
-    await Audit(config.home, SystemClock()).write(what, f"{getpass.getuser()} (command line)", detail=detail)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TextIO
@@ -12,9 +11,9 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from everturn.cli.audit_note import note_change
 from everturn.cli.common import OWNER, console, home_option, printable, shown_exactly, with_store
 from everturn.config import Config
-from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid, WrongState
 from everturn.store import Store
 from everturn.tools import Profile
@@ -25,7 +24,6 @@ from everturn.tools.own.own_names import FOLDER, find_own_names
 from everturn.tools.profile_book import ProfileBook, check_names
 from everturn.tools.profile_file import describe_grant, list_grants, read_profile, write_profile
 from everturn.web import LOCAL_OWNER
-from everturn.web.access.audit import Audit
 from everturn.web.preferences import PreferencesOf
 
 Work = Callable[[ProfileBook, Store, Config], Awaitable[None]]
@@ -145,7 +143,7 @@ def import_(source: TextIO, name: str, is_replacing: bool, yes: bool, home: Path
             await book.add(profile)
         else:
             await book.change(profile, before.revision)
-        await _note(config, "profile.changed" if before else "profile.added", profile.name)
+        await note_change(config, "profile.changed" if before else "profile.added", profile.name)
         click.echo(f"{profile.name} was imported. It can be chosen at once.")
 
     _with_book(home, work, makes_one=True)
@@ -180,11 +178,7 @@ def remove(name: str, yes: bool, home: Path | None) -> None:
         await book.remove(name, kept.revision)
         await ServerBook(config.profiles.servers, store.records).forget_profile(name)
         await KnowledgeBook(store.records, store.blobs, store.machine).use_in(LOCAL_OWNER, name, ())
-        await _note(config, "profile.removed", name)
+        await note_change(config, "profile.removed", name)
         click.echo(f"Removed {name}.")
 
     _with_book(home, work)
-
-
-async def _note(config: Config, what: str, detail: str) -> None:
-    await Audit(config.home, SystemClock()).write(what, f"{getpass.getuser()} (command line)", detail=detail)

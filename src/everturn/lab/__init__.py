@@ -1,7 +1,7 @@
 """The lab: faults on purpose, and a check from outside of what was promised. Anyone can run it.
 
 Owns the campaigns (`crash/`: lives that are cut off; `service/`: simulated users of a real server) and their
-report. May import everything, `testing/` included. Called by `everturn lab` and by the tests. Start with
+report. May import the rooms above it, and `testing/`. Called by `everturn lab` and by the tests. Start with
 `campaign.py`.
 """
 

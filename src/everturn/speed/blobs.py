@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import resource
 import sys
 import tempfile
 import time
@@ -19,18 +18,13 @@ from typing import NamedTuple
 
 import asyncpg
 
-from everturn.speed.figures import Report, median
+from everturn.speed.figures import Report, median, peak_mb
 from everturn.store import Store, open_store
 from everturn.testing.postgres_server import PostgresServer
 
 PIECE = 1 << 20
 ROUNDS = 5
 _PIECE_OF = "SELECT data FROM pack_bytes WHERE pack = $1 AND number = $2"
-
-
-def peak_mb() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 class Cost(NamedTuple):

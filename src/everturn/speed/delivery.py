@@ -11,8 +11,6 @@ import argparse
 import asyncio
 import logging
 import random
-import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,7 +22,7 @@ from everturn.domain.clock import SystemClock
 from everturn.domain.delivery import ChatKind, ChatPlace, OutgoingPart, SenderRole, Update
 from everturn.domain.gateway import Admission
 from everturn.domain.platform import Deliver
-from everturn.speed.figures import Report, percentile
+from everturn.speed.figures import Report, peak_mb, percentile
 from everturn.store import Store, open_store
 from everturn.testing import Say, ScriptedModel
 from everturn.testing.harness import OWNER, open_harness
@@ -107,11 +105,6 @@ async def busy_share(seconds: float) -> float:
     before, started = time.process_time(), time.perf_counter()
     await anyio.sleep(seconds)
     return (time.process_time() - before) / (time.perf_counter() - started)
-
-
-def peak_mb() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 async def main(chats: int, per_second: float, seconds: float) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import statistics
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -99,3 +101,9 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def median(values: Sequence[float]) -> float:
     return statistics.median(values)
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
