@@ -144,7 +144,7 @@ class _LyingParts(FolderParts):
 def test_what_was_not_written_as_it_should_be_is_found_at_once(source: Path, tmp_path: Path) -> None:
     (tmp_path / "lying").mkdir()
     settings = BackupSettings(recipients=(str(pyrage.x25519.Identity.generate().to_public()),))
-    with pytest.raises(StoreBroken, match="not what was read"):
+    with pytest.raises(StoreBroken, match="did not read back"):
         seal(source, _LyingParts(tmp_path / "lying"), make_lock(settings), BackupWatch())
     assert not (tmp_path / "lying" / "sealed.json").exists()
 
@@ -184,7 +184,7 @@ def test_a_list_with_other_names_opens_no_other_file(
 
 def test_settings_and_keys_that_are_wrong_are_explained(passphrase_file: Path, tmp_path: Path) -> None:
     identity = pyrage.x25519.Identity.generate()
-    with pytest.raises(Invalid, match="no public key of age"):
+    with pytest.raises(Invalid, match="not a public key of age"):
         make_lock(BackupSettings(recipients=("age1wrong",)))
     with pytest.raises(Invalid, match="is a secret key"):
         make_lock(BackupSettings(recipients=(str(identity),)))
