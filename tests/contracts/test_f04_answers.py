@@ -281,8 +281,10 @@ def test_f04_a_line_of_an_argument_cannot_pass_for_another_argument() -> None:
     assert shown.splitlines() == ["write", "path mode:", "    a", "    path: b", "mode: 7"]
 
 
-def answered(topic: AskTopic, answer: str, **more: str) -> str:
-    return format_answer(Ask("ask_x", "ses_x", "trn_x", topic, 0, answer=answer, by="chat:slack", **more))
+def answered(topic: AskTopic, answer: str, *, name: str, label: str = "", text: str = "") -> str:
+    by = "chat:slack"
+    ask = Ask("ask_x", "ses_x", "trn_x", topic, 0, name=name, label=label, text=text, answer=answer, by=by)
+    return format_answer(ask)
 
 
 def test_f04_an_answered_question_can_still_be_read() -> None:
