@@ -45,8 +45,10 @@ def import_(files: tuple[str, ...], home: Path | None) -> None:
         ):
             title = printable(session.title or session.first_words or "Untitled session")
             click.echo(f"{session.id}  {title}  ({session.messages} messages)")
-    if foreign and with_store(home, lambda store, _: _import_histories(store, foreign), makes_one=True):
-        raise SystemExit(1)
+    if foreign:
+        refused = with_store(home, lambda store, _: _import_histories(store, foreign), makes_one=True)
+        if refused:
+            raise SystemExit(1)
 
 
 def _source_of(path: Path, named: str) -> str:
