@@ -240,7 +240,7 @@ class ChatCommands:
             if name == "/attach":
                 return files_like(rest), len(rest)
             if name in ("/model", "/retry"):
-                return _fitting(rest, await self._model_names()), len(rest)
+                return _find_fitting(rest, await self._model_names()), len(rest)
             word = line.rsplit(None, 1)[-1] if line and not line[-1].isspace() else ""
             if word.startswith("@") and self.session.session_id is not None:
                 found = await self._client.call("GET", f"{self._path()}/files?q={_quote(word[1:])}")
@@ -265,7 +265,7 @@ class ChatCommands:
         """The one model that a part of its name fits; empty for an empty name. ``provider:name`` may exist
         without being listed, and is taken as it is. Raises Invalid."""
         names = await self._model_names() if name else []
-        fitting = _fitting(name, names) if name else []
+        fitting = _find_fitting(name, names) if name else []
         if not name or name in names or len(fitting) == 1:
             return name if not name or name in names else fitting[0]
         if fitting and ":" not in name:
@@ -299,7 +299,7 @@ models and files, and @ names a file of the session. Ctrl-C during an answer sto
 message that starts with a slash, type // or a space first."""
 
 
-def _fitting(part: str, names: Sequence[str]) -> list[str]:
+def _find_fitting(part: str, names: Sequence[str]) -> list[str]:
     """The names with this part: those that begin with it, else those whose model begins so, else all."""
     wanted = part.lower()
     for begins in (

@@ -144,12 +144,12 @@ def add(
 @click.argument("place", nargs=-1)
 @click.option("--profile", "profiles", multiple=True, help="Profile that uses it. Repeatable.")
 @click.option("--no-profile", is_flag=True, help="No profile uses it.")
-@click.option("--local/--not-local", default=None, help="Whether the address is on a network of yours.")
-@click.option("--network/--no-network", default=None, help="Whether the program reaches the web.")
+@click.option("--local/--not-local", default=None, help="Whether the address is on your own network.")
+@click.option("--network/--no-network", default=None, help="Whether the program may reach the web.")
 @click.option("--read", multiple=True, help="Folder that the program may read. Repeatable.")
 @click.option("--write", multiple=True, help="Folder that the program may write. Repeatable.")
-@click.option("--timeout", "timeout_s", type=float, help="Seconds after which a call is given up.")
-@click.option("--key", "keys", multiple=True, metavar="NAME", help="Key to ask for; 'bearer' of an address.")
+@click.option("--timeout", "timeout_s", type=float, help="Time limit of a call, in seconds.")
+@click.option("--key", "keys", multiple=True, metavar="NAME", help="Key to ask for; 'bearer' for an address.")
 @home_option
 def change(
     name: str,
@@ -218,7 +218,7 @@ def switch(name: str, is_off: bool, home: Path | None) -> None:
 @click.argument("mode", type=click.Choice(["allow", "ask", "off"]))
 @home_option
 def mode(name: str, tool: str, mode: Mode, home: Path | None) -> None:
-    """Say whether the agent may call a tool that you have trusted: allow, ask or off."""
+    """Set whether the agent may call a trusted tool: allow, ask or off."""
 
     async def work(toolbox: EverturnToolbox, store: Store, config: Config) -> None:
         state = await toolbox.mcp.state(OWNER, await toolbox.mcp.book.get(name))

@@ -106,14 +106,14 @@ def _describe(name: str, field: JsonObject, *, is_required: bool) -> str:
     words = " ".join(str(field.get("description") or field.get("title") or "").split())[:300]
     facts = [_kind(field, with_titles=True)]
     if "default" in field:
-        facts.append(f"{_shown(field['default'])} if you leave it out")
+        facts.append(f"{_show(field['default'])} if you leave it out")
     elif not is_required:
         facts.append("may be left out")
     about = f"({'; '.join(facts)})"
     return storable(f"{name}: {words} {about}" if words else f"{name} {about}")
 
 
-def _shown(value: Json) -> str:
+def _show(value: Json) -> str:
     if isinstance(value, bool):
         return _YES if value else _NO
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)[:100]
