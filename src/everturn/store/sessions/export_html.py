@@ -175,7 +175,7 @@ def _note(text: str) -> str:
 
 def _call(call: Call | None, result: Result | None) -> str:
     if call and result and call.name == _ASK and result.outcome is Outcome.OK:
-        return _answered(call, result)
+        return _show_answer(call, result)
     outcome = _OUTCOMES[result.outcome] if result else "Not finished"
     name = call.name if call else result.name if result else ""
     asked = fields_of(call.arguments) if call else []
@@ -196,7 +196,7 @@ def _call(call: Call | None, result: Result | None) -> str:
     return _details(summary, "".join(blocks), " open" if is_bad else "")
 
 
-def _answered(call: Call, result: Result) -> str:
+def _show_answer(call: Call, result: Result) -> str:
     """A question to the user and the answer, as the conversation shows them."""
     asked = dict(fields_of(call.arguments)).get("question", "")
     return (

@@ -140,10 +140,10 @@ def prompt_text(answer: SdkValue) -> str:
         if several:
             content.lines.append(f"{str(message.role).capitalize()}:")
         content.add(message.content)
-    return "".join(map(_seen, storable("\n\n".join(content.lines))))
+    return "".join(map(_make_visible, storable("\n\n".join(content.lines))))
 
 
-def _seen(char: str) -> str:
+def _make_visible(char: str) -> str:
     """The character, a plain blank in place of an odd one, or nothing in place of one without a mark."""
     kind = unicodedata.category(char)
     if kind in ("Zs", "Zl", "Zp"):
