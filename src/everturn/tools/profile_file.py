@@ -21,8 +21,8 @@ _CHOICE_OF_FILE: Final = "A file holds one profile: a table [profiles.NAME]."
 
 class Grant(msgspec.Struct, frozen=True):
     """Something that a profile allows. ``what``: no_sandbox | network | hosts | tools | all_tools | mcp |
-    skills | all_skills | packages | more_resources | model. ``names``: of the hosts, tools, servers,
-    skills, packages, or the model."""
+    skills | all_skills | packages | more_resources | model | default_model | memory | more_budget.
+    ``names``: of the hosts, tools, servers, skills, packages, or the model."""
 
     what: str
     names: tuple[str, ...] = ()
@@ -40,6 +40,9 @@ GRANT_WORDS: Final = {
     "more_resources": "lets commands use more memory, processes or disk",
     "packages": "asks you to install these Python packages",
     "model": "sends the conversation to this model",
+    "default_model": "sends the conversation to the default model",
+    "memory": "uses memory, and its sessions are remembered",
+    "more_budget": "may spend more, or without a limit, before it asks",
 }
 
 
@@ -62,7 +65,19 @@ def list_grants(wanted: Profile, own: Profile = _NOTHING) -> list[Grant]:
         found.append(Grant("more_resources"))
     if wanted.model is not None and wanted.model != own.model:
         found.append(Grant("model", (wanted.model,)))
+    if wanted.model is None and own.model is not None:
+        found.append(Grant("default_model"))
+    if wanted.memory and not own.memory:
+        found.append(Grant("memory"))
+    budgets = ((wanted.budget_usd, own.budget_usd), (wanted.budget_tokens, own.budget_tokens))
+    if any(_is_more(*budget) for budget in budgets):
+        found.append(Grant("more_budget"))
     return found
+
+
+def _is_more(wanted: float | None, own: float | None) -> bool:
+    """Of limits that are none if they are not there."""
+    return own is not None and (wanted is None or wanted > own)
 
 
 def _more(what: str, wanted: tuple[str, ...], own: tuple[str, ...]) -> list[Grant]:

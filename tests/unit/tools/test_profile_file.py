@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from everturn.domain.errors import Invalid
 from everturn.tools import TOOL_NAMES, Profile, parse_profiles
@@ -95,3 +96,12 @@ def test_only_what_is_new_is_said_of_a_changed_profile(tmp_path: Path) -> None:
     assert [grant.what for grant in found] == ["hosts", "all_tools", "more_resources"]
     assert found[0].names == ("b.com",)
     assert list_grants(before, after) == []
+
+
+def test_that_a_changed_profile_spends_more_remembers_or_has_another_model_is_said() -> None:
+    own = Profile(name="a", model="local:a", memory=False, budget_usd=1.0, budget_tokens=1000)
+    unbound = Profile(name="a")
+    assert [grant.what for grant in list_grants(unbound, own)] == ["default_model", "memory", "more_budget"]
+    assert list_grants(own, own) == []
+    assert [grant.what for grant in list_grants(own, unbound)] == ["model"]
+    assert [grant.what for grant in list_grants(replace(own, budget_tokens=1001), own)] == ["more_budget"]
