@@ -9,15 +9,15 @@ import { wordsOfLanguage } from "./scripts/words.ts";
 
 const server = process.env.EVERTURN_SERVER ?? "http://127.0.0.1:8420";
 
-/** The shell in index.html is painted before the style sheet is there: that stands after it. */
+/** The shell in index.html is painted before the style sheets are there: they stand after it, in their order. */
 function shellFirst(): Plugin {
-  const sheet = /\s*<link rel="stylesheet"[^>]*>/;
+  const sheets = /\s*<link rel="stylesheet"[^>]*>/g;
   return {
     name: "shell-first",
     enforce: "post",
     transformIndexHtml: (html) => {
-      const link = sheet.exec(html)?.[0];
-      return link ? html.replace(link, "").replace(/\s*<\/body>/, (end) => `${link}${end}`) : html;
+      const links = html.match(sheets) ?? [];
+      return html.replace(sheets, "").replace(/\s*<\/body>/, (end) => `${links.join("")}${end}`);
     },
   };
 }

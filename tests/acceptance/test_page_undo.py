@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import anyio
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
-from tests.acceptance.paging import PAGE, House, Tool, open_house, say
+from everturn.testing import within
+from tests.acceptance.paging import PAGE, PATIENCE_S, House, Tool, open_house, say
 from tests.waiting import until
 
 pytestmark = [
@@ -82,6 +85,31 @@ async def test_an_undo_shows_the_files_first_and_redo_brings_them_back(data_dir:
         await page.keyboard.press("Enter")
         await expect(page.locator(DONE)).to_have_count(2)
         await holds(folder, {"backup.sh": "restic backup /srv /etc\n", "use.csv": "week,gb\n1,2\n"})
+        assert not house.complaints
+
+
+async def test_an_undo_is_decided_while_a_difference_is_still_being_loaded(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await worked(house)
+        dialog = page.get_by_role("dialog")
+        asked, may_answer = anyio.Event(), anyio.Event()
+
+        async def hold(route: Route) -> None:
+            asked.set()
+            await may_answer.wait()
+            await route.continue_()
+
+        await page.route(re.compile(r"/files/diff\?.*path="), hold)
+        await undo(page)
+        await dialog.get_by_role("button", name="backup.sh").click()
+        with within("the difference is asked for", PATIENCE_S):
+            await asked.wait()
+        await page.keyboard.press("Escape")
+        await expect(dialog).to_have_count(0)
+        async with page.expect_response(re.compile(r"/files/diff\?")) as answered:
+            may_answer.set()
+        await (await answered.value).finished()
+        await page.evaluate("new Promise((done) => setTimeout(done))")  # after what the answer causes
         assert not house.complaints
 
 

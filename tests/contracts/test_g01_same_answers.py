@@ -33,6 +33,7 @@ KEY = "sk-planted-0123456789"
 DIFFERENT = {
     "/metrics": "figures of one process",
     "/api/health": "figures of one process: open streams, commit times",
+    "/api/backups": "each server names its own folder",
     "/api/audit": "a log of each machine, a file that can be kept and shipped when the database cannot",
     "/api/mcp/callback": "it ends a sign-in that waits, and there is none",
     "/api/sessions/{session}/files/archive": "the time at which it was made; compared in a test of its own",
@@ -147,6 +148,7 @@ def ids(pair: Pair) -> dict[str, str]:
     text = "---\nname: tides\ndescription: Tells the tides.\n---\nAsk the sea.\n"
     return {
         "skill": send(one, "POST", "/api/skills", files=[{"path": "SKILL.md", "text": text}])["id"],
+        "profile": send(one, "POST", "/api/profiles", name="writer", prompt="Write plainly.")["name"],
         "schedule": schedule,
         "session": session,
         "turn": turn,

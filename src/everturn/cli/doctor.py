@@ -11,6 +11,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from everturn import tools  # Fetcher loads an HTTP client, which doctor needs only for packages
 from everturn.cli.common import console, home_option, open_config_secrets, printable, with_store
 from everturn.cli.gateway import find_account_troubles
 from everturn.config import Config
@@ -20,7 +21,7 @@ from everturn.domain.secrets import SecretsPlace
 from everturn.domain.store_values import Finding
 from everturn.engine import read_failed_hooks
 from everturn.store import Store
-from everturn.tools import Fetcher, OwnTools, Profile, Sandbox
+from everturn.tools import OwnTools, Profile, Sandbox
 from everturn.tools.names import BUILT_IN_NAMES
 from everturn.tools.profile_book import ProfileBook
 from everturn.tools.sandbox.gate import Gate
@@ -94,10 +95,8 @@ async def _profiles_with_packages(config: Config, store: Store) -> list[Profile]
 async def _packages(config: Config, store: Store) -> list[tuple[str, str]]:
     """What each profile names, and whether it is there."""
     rows = []
-    sandbox, gate = (
-        Sandbox(config.home),
-        Gate(Fetcher().network),
-    )  # neither is opened: nothing is installed here
+    # Neither is opened: nothing is installed here.
+    sandbox, gate = Sandbox(config.home), Gate(tools.Fetcher().network)
     environments = Environments(config.home, sandbox, gate, SystemClock(), config.packages)
     for profile in await _profiles_with_packages(config, store):
         state = await environments.state(profile.packages)

@@ -36,7 +36,9 @@ def test_on_windows_the_command_names_wsl_and_nothing_else() -> None:
 )
 def test_make_says_what_is_missing_before_it_installs(tmp_path: Path, pretends: str, words: str) -> None:
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\n{{ echo "import sys; {pretends}"; cat; }} | {sys.executable} "$@"\n')
+    python.write_text(f"""#!/bin/sh
+{{ echo "import sys; {pretends}"; cat; }} | '{sys.executable}' "$@"
+""")
     python.chmod(0o755)
     done = subprocess.run(
         [ROOT / "scripts" / "python-check", python], capture_output=True, text=True, check=False

@@ -111,7 +111,7 @@ class Spool:
         if not self.path.exists():
             return
         with report_errors(self.path):
-            self.path.unlink()
+            self.path.unlink(missing_ok=True)  # its worker may be slow to die and have delivered it itself
             self._disk.sync_folder(self.path.parent)
 
     def set_aside(self, records: Sequence[SpoolRecord]) -> None:

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import anyio
 import httpcore2
@@ -26,7 +27,9 @@ from anyio.abc import Listener, SocketAttribute, SocketStream, TaskGroup
 
 from everturn.tools.policy.hosts import host_label, is_host, is_this_machine
 from everturn.tools.schema import ToolFailed
-from everturn.tools.web.fetch import CheckedNetwork
+
+if TYPE_CHECKING:  # it loads an HTTP client, which doctor does not need
+    from everturn.tools.web.fetch import CheckedNetwork
 
 _log = logging.getLogger("everturn.tools")
 
