@@ -6,6 +6,7 @@ like any other OpenAI-compatible server. If the child died, the next call starts
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import secrets
@@ -40,6 +41,7 @@ _STOP_TIMEOUT_S = 3.0
 _IDLE_S = 600
 _PROGRESS_EVERY_S = 0.5  # how often a turn that waits for weights shows how far they are
 _LOG_CHARS = 400
+_OPENMP = "libgomp.so.1"
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "SYSTEMROOT", "TMPDIR")
 
 
@@ -306,13 +308,25 @@ class LocalModel:
         return TextCalls(model, self._spec.hidden_tools, self._spec.tool_briefs, has_grammar=True)
 
 
-def check_runtime(name: str) -> None:
-    """Raises ModelRefused if the package that runs local models is not installed."""
-    if importlib.util.find_spec("xllamacpp") is None:
+def check_runtime(name: str, load: Callable[[str], object] = ctypes.CDLL) -> None:
+    """Raises ModelRefused if what runs local models is not installed. ``load``: opens a shared library."""
+    found = importlib.util.find_spec("xllamacpp")
+    if found is None:
         raise ModelRefused(
             f"{name} runs on this machine, and the package for that is not installed.",
             hint=f"Set a key, start a server such as Ollama, or run: {install_command('local')}",
         )
+    # Small systems have no OpenMP, and some builds of the package bring their own.
+    if sys.platform != "linux" or any(Path(found.origin or "").parents[1].glob("xllamacpp*.libs/libgomp*")):
+        return
+    try:
+        load(_OPENMP)
+    except OSError as error:
+        raise ModelRefused(
+            f"{name} runs on this machine, and a library for that is not installed: {_OPENMP}.",
+            hint="Set a key, start a server such as Ollama, or install libgomp. "
+            "On Debian and Ubuntu run: sudo apt-get install libgomp1",
+        ) from error
 
 
 def _spawn(command: tuple[str, ...], environ: dict[str, str], log_path: Path) -> subprocess.Popen[bytes]:

@@ -283,3 +283,16 @@ async def test_the_coder_model_calls_a_tool_and_uses_its_result(client: httpx2.A
         chunks = await collect(model, ModelRequest("Be brief.", after, (tool,), temperature=0.0))
         assert "12" in text_of(chunks)
         assert finish_of(chunks).calls == ()
+
+
+def test_a_system_without_openmp_is_told_what_to_install() -> None:
+    """Minimal systems have none; without this the first message failed with the loader's own words."""
+
+    def load(name: str) -> object:
+        raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+
+    with pytest.raises(ModelRefused) as refused:
+        local.check_runtime("pocket:smollm2-135m", load)
+    assert "libgomp.so.1" in refused.value.message
+    assert refused.value.hint is not None
+    assert refused.value.hint.endswith("run: sudo apt-get install libgomp1")
