@@ -10,8 +10,11 @@ from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 TOP = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+_PAGE_LINK = re.compile(r"\[[\w./]+\]\(([\w./]+\.md)\)")  # named by its file
+_SMALL_PRINT = re.compile(r"<sub>.*?</sub>\n", re.DOTALL)  # about how the picture was made
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
 
 
@@ -29,9 +32,26 @@ def _from_top(target: str) -> str:
     return TOP.get(target, target.removeprefix("docs/"))
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
-    """Links from docs/ to the top folder; the project's own README is the site's first page."""
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: object) -> str:
+    """Links from docs/ to the top folder. The first page begins like the project's README."""
+    if page.file.src_uri == "README.md":
+        markdown = _first_page(markdown, Path(config.docs_dir))
     return _LINK.sub(lambda link: _to_top(link[1]), markdown)
+
+
+def _first_page(order: str, docs: Path) -> str:
+    """What Everturn is and how to run it, then the reading order with the pages' titles."""
+    start = (docs.parent / "README.md").read_text(encoding="utf-8").partition("\n## Prove it")[0]
+    start = _SMALL_PRINT.sub("", _LINK.sub(lambda link: _from_top(link[1]), start))
+    order = order.replace("# Reading order", "## Reading order", 1)
+    order = "\n".join(line for line in order.splitlines() if "(../README.md)" not in line)
+    return f"{start}\n{_PAGE_LINK.sub(lambda link: _titled(link[1], docs), order)}"
+
+
+def _titled(target: str, docs: Path) -> str:
+    source = docs / target if (docs / target).exists() else docs.parent / Path(target).name
+    title = source.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    return f"[{title}]({target})"
 
 
 def _to_top(target: str) -> str:

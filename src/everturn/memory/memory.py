@@ -149,7 +149,12 @@ class Memory(Commits):
                 self._clock, limit, lambda: self._log_store_errors("drain", self._drain, rounds)
             )
         except TimeoutError:
-            _log.warning("memory: some turns could not be committed within %g s; they stay owed", limit)
+            # A command that ends logs this to a terminal: nothing is lost, and there is nothing to do.
+            _log.warning(
+                "memory: the last turns were not searched within %g s for what to remember; "
+                "the next start goes on",
+                limit,
+            )
         left = await self._log_store_errors("drain", self._list_owing)
         return DrainResult(rounds.turns, len(left or ()), left == [])
 

@@ -25,7 +25,11 @@ class _Page(HTMLParser):
         self.ids: set[str] = set()
         self.links: list[str] = []
         self.loads: list[str] = []
+        self.text = ""
         self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -69,3 +73,15 @@ def test_every_page_of_docs_is_in_the_site(pages: dict[Path, _Page]) -> None:
     names = {path.stem for path in pages}
     missing = {path.stem for path in (ROOT / "docs").rglob("*.md")} - names - {"README"}
     assert missing == set()
+
+
+def test_the_first_page_says_what_it_is_about_and_names_pages_by_their_titles(
+    pages: dict[Path, _Page],
+) -> None:
+    (first,) = (
+        page for path, page in pages.items() if path.name == "index.html" and path.parent.name != "decisions"
+    )
+    assert "never loses a turn" in first.text
+    assert "make serve" in first.text
+    assert "Bringing your history: " in first.text
+    assert ".md:" not in first.text
