@@ -149,11 +149,17 @@ class DatabaseFaults:
         return acts.get(name, lose_commit)
 
     async def _execute(self, statement: str) -> list[tuple[int]]:
-        connection = await asyncpg.connect(self._server.address())
-        try:
-            return [tuple(row) for row in await connection.fetch(statement)]
-        finally:
-            await connection.close()
+        """Another life's fault may end this connection, too: then once more."""
+        while True:
+            await self._until_back(self._server.address())
+            try:
+                connection = await asyncpg.connect(self._server.address())
+                try:
+                    return [tuple(row) for row in await connection.fetch(statement)]
+                finally:
+                    await connection.close()
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                continue
 
     async def _until_back(self, address: str) -> None:
         """Wait until the server has recovered from a crash."""
