@@ -4,6 +4,7 @@ export const knowledgeWords = {
   section: "Knowledge",
   lead: "Folders and files that sessions can search. Answers name the file and the place.",
   add: "Add knowledge",
+  edit: "Edit",
   name: "Name",
   what: "What it is",
   folder: "A folder",

@@ -118,6 +118,8 @@ const english = {
   previousSibling: "Previous version",
   nextSibling: "Next version",
   fullOutput: "Full output",
+  showCall: "Show the call and its output",
+  hideCall: "Hide the call",
   outputNotKept: (why: string) => `The full output could not be stored. ${why}`,
   arguments: "Arguments",
   output: "Output",

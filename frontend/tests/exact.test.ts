@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { exact, visible } from "../src/text/exact";
-import { partsOf } from "../src/state/tools";
+import { calledOf, partsOf } from "../src/state/tools";
 
 describe("text that is approved", () => {
   it.each([
@@ -40,6 +40,10 @@ describe("text that is approved", () => {
       { name: "path", text: "../.bashrc" },
     ]);
     expect(partsOf({ ...call, arguments: '{"command":"ls"}' })).toEqual([{ name: "", text: "ls" }]);
+    const found = { ...call, name: "call_tool", arguments: '{"name":"home__lights","arguments":{"room":"hall"}}' };
+    expect([calledOf(found).name, partsOf(found)]).toEqual(["home__lights", [{ name: "room", text: "hall" }]]);
+    const odd = { ...found, arguments: '{"name":"home__lights","arguments":{},"and":1}' };
+    expect([calledOf(odd).name, partsOf(odd).length]).toEqual(["call_tool", 3]);
     expect(partsOf({ ...call, arguments: "not json" })).toEqual([{ name: "", text: "not json" }]);
   });
 });

@@ -54,7 +54,7 @@ async def test_a_server_is_added_changed_and_removed(data_dir: Path) -> None:
             await page.get_by_label("Name").fill("shelf")
             await page.get_by_label("Address or command").fill(service.url)
             await page.get_by_role("button", name="Save and test").click()
-            await expect(page.locator(".it")).to_contain_text("6 new tools to trust")
+            await expect(page.locator(".it")).to_contain_text("7 new tools to trust")
             await expect(page.get_by_role("tab", name="Prompts 1")).to_be_visible()
             await page.get_by_role("switch", name="shelf").click()
             await expect(page.locator(".it")).to_contain_text("Off")
@@ -76,7 +76,7 @@ async def test_the_user_signs_in_in_another_tab(data_dir: Path) -> None:
             await _sign_in(page)
             await page.get_by_role("button", name="Test").click()
             await expect(page.locator(".meta")).to_contain_text("signed in")
-            await expect(page.locator(".it")).to_contain_text("6 new tools to trust")
+            await expect(page.locator(".it")).to_contain_text("7 new tools to trust")
             assert len(service.oauth.access) == 1
 
 

@@ -44,6 +44,19 @@ async def test_an_imported_skill_is_trusted_only_after_its_end_was_read(data_dir
         await expect(page.get_by_role("alert")).to_contain_text("path cannot be used")
 
 
+async def test_a_skill_that_waits_is_read_from_every_tab(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        await make(house, LONG, trust=False)
+        page = await house.open()
+        await page.goto(house.url + "#/settings/skills")
+        await expect(page.get_by_text("Read to the end to trust it.")).to_be_visible()
+        await page.get_by_role("tab", name="Preview").click()
+        await expect(page.get_by_role("button", name="Trust this version")).to_have_count(0)
+        await page.get_by_role("button", name="Read it", exact=True).click()
+        await expect(page.get_by_role("region", name="Read")).to_be_visible()
+        await expect(page.get_by_role("button", name="Trust this version")).to_be_disabled()
+
+
 async def test_a_skill_is_written_changed_and_its_difference_shown(data_dir: Path) -> None:
     async with open_house(data_dir) as house:
         await make(house, "1. Ask first.", trust=True)

@@ -381,6 +381,7 @@ async def test_uploads_have_a_limit_and_leave_nothing_behind(store: Store, tmp_p
                 headers={"Content-Type": "application/octet-stream"},
             )
             assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+            assert answer.json()["hint"].startswith("Attach the part that is needed")
         assert list((tmp_path / "uploads").iterdir()) == []
 
 

@@ -67,6 +67,15 @@ function plainLabel(call: Pick<CallItem, "label" | "name" | "arguments">): strin
   return call.name;
 }
 
+/** The tool that is called and what it is given: a tool that was found is called through another one. */
+export function calledOf(call: Pick<CallItem, "name" | "arguments">): Pick<CallItem, "name" | "arguments"> {
+  if (call.name !== "call_tool") return { name: call.name, arguments: call.arguments };
+  const { name, arguments: inner, ...more } = argumentsOf(call.arguments);
+  const isPlain = typeof name === "string" && name !== "" && typeof inner === "object" && inner !== null && !Array.isArray(inner);
+  // Whatever else it holds is shown as it is.
+  return isPlain && !Object.keys(more).length ? { name, arguments: JSON.stringify(inner) } : { name: call.name, arguments: call.arguments };
+}
+
 /** One argument of a call. The name is empty where it says nothing: for a command or a program alone. */
 export interface Part {
   name: string;
@@ -74,7 +83,8 @@ export interface Part {
 }
 
 /** The whole of a call, argument by argument: never shortened. */
-export function partsOf(call: Pick<CallItem, "label" | "name" | "arguments">): Part[] {
+export function partsOf(given: Pick<CallItem, "label" | "name" | "arguments">): Part[] {
+  const call = { ...given, ...calledOf(given) };
   const entries = Object.entries(argumentsOf(call.arguments));
   if (!entries.length) return [{ name: "", text: call.arguments || call.label || call.name }];
   const isPlain = entries.length === 1 && ["command", "cmd", "code", "patch"].includes(entries[0]![0]);
@@ -193,6 +203,21 @@ export function lineCount(text: string): number {
 export interface ToolImage {
   id: string;
   name: string;
+}
+
+export interface ToolFile {
+  id: string;
+  name: string;
+  size: number;
+}
+
+/** Files that a tool gave; they are artifacts. */
+export function filesOf(display: unknown): ToolFile[] {
+  const files = (display as { files?: unknown } | null)?.files;
+  if (!Array.isArray(files)) return [];
+  return files
+    .map((file: Record<string, unknown>) => ({ id: String(file?.["id"] ?? ""), name: String(file?.["name"] ?? ""), size: Number(file?.["size"] ?? 0) }))
+    .filter((file) => file.id);
 }
 
 /** Pictures that a tool gave; they are artifacts. */

@@ -17,7 +17,7 @@ from everturn.domain.errors import Remedy
 from everturn.domain.fold import CallState, Folded
 from everturn.domain.messages import Outcome, Role, Text
 from everturn.domain.model import Abilities
-from everturn.domain.tool import CallAnswer, ToolSpec
+from everturn.domain.tool import CALL_FOUND_TOOL, CallAnswer, ToolSpec
 from everturn.domain.turns import Failure, FinishReason, TurnState
 from everturn.engine.progress import TurnProgress, digest_of
 from everturn.engine.settings import EngineSettings
@@ -216,8 +216,20 @@ def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
     if state.doubt is not None:  # guard: c02
         return _from_doubt(state)
     return AskDoubt(
-        f"{state.call.name} was running when the server stopped. It may or may not have finished."
+        f"{_name_of(state)} was running when the server stopped. It may or may not have finished."
     )
+
+
+def _name_of(state: CallState) -> str:
+    """The tool that ran, for people."""
+    if state.call.name != CALL_FOUND_TOOL:
+        return state.call.name
+    try:
+        found = msgspec.json.decode(state.arguments)
+    except msgspec.DecodeError:
+        return state.call.name
+    named = found.get("name") if isinstance(found, dict) else None
+    return named if isinstance(named, str) and named else state.call.name
 
 
 def _from_answer(answer: str) -> CallMove:

@@ -168,7 +168,9 @@ class ListDocuments(Action):
         rows: list[str] = []
         for file in (await self._shelf.list_attached(call))[:_NAMES_SHOWN]:
             found = (await self._shelf.open_file(call, file)).document
-            what = found.error or f"{len(found.sections)} sections, {found.chars:,} characters"
+            count = len(found.sections)
+            sections = "1 section" if count == 1 else f"{count} sections"
+            what = found.error or f"{sections}, {found.chars:,} characters"
             rows.append(f"{file.id} {file.name}: {what}")
         known = [f"{one.id} {one.name}: knowledge, search it" for one in await self._shelf.knowledge(call)]
         return ToolResult("\n".join([*(rows or ["[no documents are attached]"]), *known]))

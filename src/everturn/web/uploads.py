@@ -65,7 +65,7 @@ class Uploads:
             raise NotJson(given, f"{RAW} or {FORM}")
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > self._bytes_max + (_REST_BYTES_MAX if media == FORM else 0):
-            raise BodyTooLarge(self._bytes_max)
+            raise BodyTooLarge(self._bytes_max, is_file=True)
         await anyio.to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True))
         part = _Part(self._folder, self._bytes_max)
         try:
@@ -102,7 +102,7 @@ class Uploads:
             async for piece in pieces_of(receive, self._timeout_s):
                 size += len(piece)
                 if size > self._bytes_max + _REST_BYTES_MAX:  # other parts are discarded, but count
-                    raise BodyTooLarge(self._bytes_max)
+                    raise BodyTooLarge(self._bytes_max, is_file=True)
                 parser.write(piece)
                 await part.flush()
         except FormParserError as error:
@@ -198,7 +198,7 @@ class _Part:
     def take(self, data: bytes) -> None:
         self._size += len(data)
         if self._size > self._bytes_max:
-            raise BodyTooLarge(self._bytes_max)
+            raise BodyTooLarge(self._bytes_max, is_file=True)
         if len(self._head) < SNIFF_BYTES:
             self._head += data[: SNIFF_BYTES - len(self._head)]
         self._pending += data

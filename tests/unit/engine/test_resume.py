@@ -7,7 +7,7 @@ from everturn.domain import events as ev
 from everturn.domain.fold import Fold
 from everturn.domain.messages import Call, Message, Outcome, Role, Text
 from everturn.domain.model import Abilities, ToolSchema
-from everturn.domain.tool import ToolSpec
+from everturn.domain.tool import CALL_FOUND_TOOL, ToolSpec
 from everturn.domain.turns import Usage
 from everturn.engine.progress import TurnProgress, digest_of
 from everturn.engine.resume import (
@@ -282,6 +282,14 @@ def test_a_call_in_doubt_is_rerun_only_if_that_is_safe(ability):
     assert next_for_call(state_after(STARTED), spec(**{ability: True})) == RunCall(2, is_approved=True)
     assert isinstance(next_for_call(state_after(STARTED), spec()), AskDoubt)
     assert isinstance(next_for_call(state_after(STARTED), None), AskDoubt)
+
+
+def test_a_call_of_a_found_tool_is_in_doubt_under_its_own_name():
+    state = state_after(STARTED)
+    state.call = Call(state.call.id, CALL_FOUND_TOOL, '{"name": "home__lights", "arguments": {}}')
+    asked = next_for_call(state, spec())
+    assert isinstance(asked, AskDoubt)
+    assert asked.text.startswith("home__lights was running")
 
 
 @pytest.mark.parametrize(

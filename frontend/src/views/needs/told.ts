@@ -4,7 +4,7 @@ import type { Page } from "../../app/page.svelte";
 import { needsWords } from "../../needs-words";
 import { shortOf } from "../../state/budgets";
 import { platformOf, sessionOf, sharesOf, type Need } from "../../state/needs";
-import { labelOf, lookOf } from "../../state/tools";
+import { calledOf, labelOf, lookOf } from "../../state/tools";
 import { visible } from "../../text/exact";
 import { bytes, count, duration, time, when } from "../../text/format";
 import { locale } from "../../text/language";
@@ -46,7 +46,7 @@ function tellAsk(page: Page, need: Need): Told {
   const text = visible((ask.text ?? "").trim());
   const from = sessionName(page, need);
   if (need.kind === "approval") {
-    const title = lookOf(ask.name ?? "").verb === "run" ? words.approveCommand : words.approveCall(ask.name ?? "");
+    const title = lookOf(ask.name ?? "").verb === "run" ? words.approveCommand : words.approveCall(visible(calledOf({ name: ask.name ?? "", arguments: ask.arguments ?? "" }).name));
     return { title, from, text: text ? words.askedBecause(text) : "" };
   }
   if (need.kind === "doubt") {

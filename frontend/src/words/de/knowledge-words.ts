@@ -8,6 +8,7 @@ export const knowledgeWords: Twin<typeof english> = {
   section: "Wissen",
   lead: "Ordner und Dateien, die Sitzungen durchsuchen können. Antworten nennen die Datei und die Stelle.",
   add: "Wissen hinzufügen",
+  edit: "Bearbeiten",
   name: "Name",
   what: "Was es ist",
   folder: "Ein Ordner",

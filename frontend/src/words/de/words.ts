@@ -126,6 +126,8 @@ export const words: Twin<typeof english> = {
   previousSibling: "Vorherige Version",
   nextSibling: "Nächste Version",
   fullOutput: "Vollständige Ausgabe",
+  showCall: "Aufruf und Ausgabe zeigen",
+  hideCall: "Aufruf ausblenden",
   outputNotKept: (why) => `Die vollständige Ausgabe konnte nicht gespeichert werden. ${why}`,
   arguments: "Argumente",
   output: "Ausgabe",

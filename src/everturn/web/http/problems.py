@@ -64,10 +64,13 @@ class BodyTooLarge(Refused):
     code = "body_too_large"
     status = 413
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, is_file: bool = False) -> None:
+        what, hint = "body", "Send less, or attach it as a file."
+        if is_file:
+            what, hint = "file", "Attach the part that is needed, or copy the file into the session's folder."
         super().__init__(
-            f"The body is larger than the {limit:,} bytes that this address takes. Nothing was changed.",
-            hint="Send less, or attach it as a file.",
+            f"The {what} is larger than the {limit:,} bytes that this address takes. Nothing was changed.",
+            hint=hint,
             limit=limit,
         )
 
