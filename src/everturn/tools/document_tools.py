@@ -103,9 +103,14 @@ class DocumentShelf:
         try:
             fd, version = await anyio.to_thread.run_sync(_open, call, path)
         except FileNotFoundError as error:
+            known_as = ""
+            if knowledge := await self.knowledge(call):
+                known_as = (
+                    f" One of knowledge is named as search_documents names it, such as {knowledge[0].id}/…"
+                )
             raise ToolFailed(
                 f"There is no document {path!r}, attached or in the workspace. list_documents names the "
-                "attached ones."
+                f"attached ones.{known_as}"
             ) from error
         try:
             known = self._cache.pop(version, None) or await self._convert(fd, path, version.size)

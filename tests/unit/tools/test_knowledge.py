@@ -211,6 +211,7 @@ async def test_only_sessions_and_profiles_that_use_it_find_it(kit: Kit, folder: 
     found = await kit.run("search_documents", query="walnut")
     assert "Papers: notes.md, heading “Garden”" in found.text
     read = await kit.run("read_document", document=f"{papers.id}/notes.md")
+    assert f"such as {papers.id}/" in (await kit.run("read_document", document="notes.md")).text
     assert "walnut grows slowly" in read.text
     assert papers.id in (await kit.run("list_documents")).text
     guest = await kit.run("search_documents", {"owner": "guest"}, query="walnut")
