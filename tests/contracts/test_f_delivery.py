@@ -63,6 +63,18 @@ async def test_f_messages_are_answered_in_their_chats_in_order(store: Store) -> 
     assert session.key == "agent:default:fake:dm:42"
 
 
+async def test_f_a_chat_with_one_person_is_called_by_their_name(store: Store) -> None:
+    platform = FakePlatform()
+    direct = ChatPlace("main", "fake", ChatKind.DIRECT, "42")
+    group = ChatPlace("main", "fake", ChatKind.GROUP, "43")
+    async with answering(store, platform, Say("first"), Say("second")):
+        for number, place in enumerate((direct, group)):
+            platform.deliver_later(Update(f"u{number}", place, "ada", "hello", sender_name="Ada Lovelace"))
+            await arrived(platform, 1, place.chat)
+    titles = {chat.place.kind: chat.title for chat in await store.delivery.chats.list(OWNER)}
+    assert titles == {ChatKind.DIRECT: "Ada Lovelace", ChatKind.GROUP: ""}
+
+
 async def test_f_nothing_waits_for_the_next_look(store: Store) -> None:
     platform = FakePlatform()
     settings = msgspec.structs.replace(FAST, poll_s=3600.0)

@@ -19,7 +19,7 @@ from everturn.delivery.sender import Sender
 from everturn.delivery.settings import AccountSettings
 from everturn.delivery.traces import is_unexpected
 from everturn.domain.audit import name_sender
-from everturn.domain.delivery import AccountLease, SeenChat, Update
+from everturn.domain.delivery import AccountLease, ChatKind, SeenChat, Update
 from everturn.domain.errors import Denied, LeaseLost, Retry
 from everturn.domain.gateway import Admit, RoleNow
 from everturn.domain.platform import Platform, ReadsHistory
@@ -88,7 +88,9 @@ class AccountService:
         inbox = self._services.store.delivery.inbox
         # A pairing code is not a message to the agent, and not stored.
         text = PAIRED if admission.is_paired_now else update.text
-        admitted = msgspec.structs.replace(_storable(update), role=admission.role, text=_clean(text))
+        stored = _storable(update)
+        title = _title_of(stored)
+        admitted = msgspec.structs.replace(stored, role=admission.role, text=_clean(text), chat_title=title)
         try:
             received = await inbox.receive(admission.owner, admitted, profile=admission.profile)
         except Denied:
@@ -176,6 +178,12 @@ class AccountService:
         before, self.last_error = self.last_error, redact(str(error)) or type(error).__name__
         self.last_error_at = self._services.clock.now_ms()
         return self.last_error != before
+
+
+def _title_of(update: Update) -> str:
+    """Slack and Discord have no title for a chat with one person: it is called by the person's name."""
+    is_direct = update.place.kind is ChatKind.DIRECT
+    return update.chat_title or (update.sender_name if is_direct else "")
 
 
 def _storable(update: Update) -> Update:
