@@ -69,6 +69,6 @@ def test_knowledge_is_named_by_its_name_and_taken_from_everybody(tmp_path: Path)
     assert typed("knowledge", "use", "Recipes", "--profile", "default").stdout == "Changed.\n"
     assert "default" in typed("knowledge", "list").stdout
     assert typed("knowledge", "use", "Recipes", "--nobody").stdout == "Changed.\n"
-    assert "nobody" in typed("knowledge", "list").stdout
+    assert "  none" in typed("knowledge", "list").stdout
     assert "no knowledge 'Recepies'" in str(typed("knowledge", "use", "Recepies", "--all").exception)
     assert typed("knowledge", "delete", "Recipes").stdout == "Deleted Recipes.\n"
