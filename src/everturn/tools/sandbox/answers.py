@@ -26,10 +26,12 @@ _PATH_BYTES_MAX = 4096
 
 
 class CallResponder:
-    """``listener``: where the calls arrive. ``writable``: the real paths below which a mode may be
-    changed."""
+    """Answers the calls that arrive at ``listener``.
 
-    # ``Any``: nothing is imported here that could check a shape, as in the keeper.
+    ``writable`` lists the real paths below which the command may change the mode of a file.
+    """
+
+    # ``Any``: as in the keeper, no library is imported that could validate the data.
     def __init__(
         self, listener: int, spec: dict[str, Any], writable: list[str], forwarder: Forwarder | None
     ) -> None:
@@ -38,7 +40,7 @@ class CallResponder:
         self._writable = writable
         self._forwarder = forwarder
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._processes = 1  # at least as many as there are, when the last one was made
+        self._processes = 1  # upper bound on the number of processes, as of the last fork
         try:
             fcntl.ioctl(listener, _SET_FLAGS, _SYNC_WAKE_UP)
         except OSError:
@@ -77,8 +79,7 @@ class CallResponder:
                 raise
 
     def _check_processes(self) -> None:
-        """Limits how many processes there are. What the kernel counts are those of a user, and never
-        root's."""
+        """Limit the number of processes. The kernel's own limit counts per user and ignores root."""
         if self._processes >= self._spec["processes"]:
             self._processes = len(descendants(os.getpid()))
         if self._processes >= self._spec["processes"]:
@@ -86,8 +87,10 @@ class CallResponder:
         self._processes += 1
 
     def _check_signal(self, target: int) -> None:
-        """For kernels that cannot keep signals in. The number of a process cannot be given to another one in
-        the moment between this check and the call."""
+        """Check the target of a signal, on kernels where Landlock cannot.
+
+        The kernel cannot reuse the target's process id between this check and the call.
+        """
         target = ctypes.c_int32(target & 0xFFFFFFFF).value
         if target > 0 and is_descendant(target, os.getpid()):
             return
@@ -98,8 +101,10 @@ class CallResponder:
         raise CallRefused(errno.EPERM)
 
     def _chmod(self, call: int, pid: int, name: str, arguments: list[int]) -> None:
-        """Landlock does not cover the mode of a file: its owner may change it anywhere. So this process
-        changes it, where the command may write."""
+        """Change the mode of a file for the command, if it may write there.
+
+        Landlock does not restrict chmod: a file's owner may change its mode anywhere.
+        """
         place = self._open_place(call, pid, name, arguments)
         try:
             path = os.readlink(f"/proc/self/fd/{place}")
@@ -141,8 +146,7 @@ class CallResponder:
         return any(path == root or path.startswith(root + "/") for root in self._writable)
 
     def _connect(self, call: int, pid: int, arguments: list[int]) -> None:
-        """Connect the command's own socket, where it asks for the proxy, to the forwarder and to nothing
-        else."""
+        """Connect the command's socket to the forwarder if it asks for the proxy; refuse anything else."""
         address = _read_memory(pid, arguments[1], min(arguments[2], 128))
         self._check_valid(call)
         proxy = struct.pack("=H", _socket.AF_INET) + struct.pack("!H4B", self._spec["port"], *_LOOPBACK)
@@ -163,7 +167,8 @@ class CallResponder:
         self._forwarder.connect(own)
 
     def _check_valid(self, call: int) -> None:
-        """What was read was the caller's: its number cannot have gone to another process."""
+        """Check that the caller still waits, so that what was read belongs to it and not to a reused process
+        id."""
         fcntl.ioctl(self._listener, _IS_VALID, struct.pack("=Q", call))
 
 

@@ -39,24 +39,24 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 _SHARED_BYTES = str(256 * 1024**2)
 _USER = ("--unshare-user", "--uid", "1000", "--gid", "1000")
 _FIXED = ("--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv")
-# The kernel's settings and switches. Root owns them in every namespace.
+# Kernel settings. Root owns them in every namespace.
 _PROC_READ_ONLY = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "pressure")
 # They reveal the machine and other users' keys.
 _PROC_HIDDEN = ("keys", "key-users", "kcore", "kmsg", "timer_list", "sched_debug", "latency_stats")
 
 
 class Level(msgspec.Struct, frozen=True):
-    """One way to run bubblewrap. ``is_dropped``: as another user than root."""
+    """One way to run bubblewrap. If ``is_dropped``, it does not run as root."""
 
     user: tuple[str, ...] = ()
-    size: tuple[str, ...] = ()  # before a mount of memory: its limit
+    size: tuple[str, ...] = ()  # option that limits the size of the next tmpfs
     is_dropped: bool = False
-    lacks: str = ""  # what a stronger level has, in words
+    lacks: str = ""  # what is missing compared with a stronger level, in words
 
 
 _NESTED = "Nested user namespaces could not be switched off."
 _ROOT = "Commands run as root, without its capabilities, because bubblewrap could not run as another user."
-# From the strongest to the weakest; older versions of bubblewrap lack some options.
+# Strongest first. Older versions of bubblewrap lack some options.
 _SIZE = ("--size", str(2 * 1024**3))
 LEVELS = (
     Level((*_USER, "--disable-userns"), _SIZE),
@@ -78,14 +78,16 @@ set +f
 shift 2
 exec "$@"
 """
-# What runs before a command that another process starts: the command begins when that process writes a line,
-# and ends if that process was killed before.
+# Runs before a command that another process starts. The command begins when that process writes a line, and
+# exits if that process is killed first.
 AFTER_GO = ("/bin/sh", "-c", 'read -r _ || exit 125; exec "$@" </dev/null', "sh")
 
 
 class Sources:
-    """Where bubblewrap finds what it mounts: at the same path, or where ``launch`` attached an id-mapped
-    mount of it."""
+    """Maps each path to the source that bubblewrap mounts there.
+
+    That is the same path, or the id-mapped mount that ``launch`` attached for it.
+    """
 
     def __init__(self, mounts: Mapping[Path, int]) -> None:
         self.mounts = mounts
@@ -101,7 +103,10 @@ class Sources:
 def options_of(
     level: Level, view: SandboxView, source: Sources, kept: Sequence[GuardedMount], home: Path
 ) -> list[str]:
-    """All options but those that name a descriptor. ``home``: the data folder, of which nothing is shown."""
+    """Return all options except those that name a descriptor.
+
+    ``home`` is the data folder and stays hidden.
+    """
     options = [*_FIXED, *level.user]
     if view.host_network:
         options.append("--share-net")
@@ -114,10 +119,10 @@ def options_of(
         options += ["--ro-bind", source(path), f"/etc/{path.name}"]
     options += ["--proc", "/proc", *_proc_options(), "--dev", "/dev", *level.size, "--tmpfs", TMP]
     if level.size:
-        # The default size of each would be half of the machine's memory.
+        # By default each tmpfs may take half of the machine's memory.
         options += ["--size", _SHARED_BYTES, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
     shown = [("--ro-bind", path) for path in view.read] + [("--bind", path) for path in view.write]
-    # Folders around the data folder before the one that hides it, folders in it after.
+    # Mount folders that contain the data folder before the mount that hides it, and folders inside it after.
     shown.sort(key=lambda option: not home.is_relative_to(option[1]))
     around = [path for _, path in shown if home.is_relative_to(path)]
     for option, path in shown[: len(around)]:
@@ -134,7 +139,7 @@ def options_of(
         options += ["--bind", source(view.gate), _GATE]
         for path in forwarding_files():
             options += ["--ro-bind", source(path), str(path)]
-    # Last, so that the mount points that were made on the way are read-only too.
+    # Last, so that mount points created on the way become read-only too.
     options += ["--remount-ro", "/", "--chdir", str(view.workspace)]
     proxies = dict.fromkeys(PROXIES, f"http://127.0.0.1:{GATE_PORT}") if view.is_gated else {}
     for name, value in (environment(view) | proxies).items():
@@ -143,23 +148,22 @@ def options_of(
 
 
 def account_files(home: Path) -> tuple[Path, Path]:
-    """What the sandbox shows as /etc/passwd and /etc/group."""
+    """Return the contents of /etc/passwd and /etc/group inside the sandbox."""
     return home / "sandbox" / "passwd", home / "sandbox" / "group"
 
 
 def through_gate(view: SandboxView) -> list[str]:
-    """What runs before the command, so that it finds a proxy on its own loopback."""
+    """Return the words that start a proxy on the sandbox's loopback before the command."""
     if not view.is_gated:
         return []
     return [python_program()[0], "-I", forward.__file__, _GATE, str(GATE_PORT)]
 
 
 def only_if(kept: Sequence[GuardedMount]) -> list[str]:
-    """What runs before the command: a check that ends the call if the project or a guarded file is not the
-    one that we saw.
+    """Return a check that runs before the command and ends the call if the project or a guarded file changed.
 
-    Another call in the same project could have put a link in its place before it was mounted. Once mounted,
-    nothing can be swapped. A handle would be simpler, but the command would inherit it from bubblewrap.
+    Another call in the same project could replace it with a link before it is mounted. After the mount it
+    cannot be swapped. A descriptor would be simpler, but the command would inherit it from bubblewrap.
     """
     if not kept:
         return []

@@ -1,4 +1,4 @@
-"""A process that a tool started, until it and all its descendants have ended."""
+"""A process that a tool started, tracked until it and all its descendants have ended."""
 
 from __future__ import annotations
 
@@ -33,9 +33,12 @@ _log = logging.getLogger("everturn.tools")
 
 
 class InSandbox(NamedTuple):
-    """How a sandbox started a process. ``first``: the first process inside, and a handle of it; None if it
-    could not be started. ``is_kept``: the process that was started is its keeper. ``sockets``: those that
-    were covered at its start, by path, with their versions."""
+    """How a sandbox started a process.
+
+    ``first`` is the id and a handle of the first process inside, or None if it could not be started.
+    If ``is_kept``, the started process is the keeper. ``sockets`` holds the version of each socket that was
+    covered at the start, by path.
+    """
 
     first: tuple[int, int] | None
     is_kept: bool
@@ -69,17 +72,20 @@ class Child:
         self._workspace = workspace
         self.guard = guard
         self._covered = inside.sockets
-        self.set_aside: list[str] = []  # what it made and nothing must run; known when it has ended
-        self._disk = disk_of(workspace) if workspace else None  # when it started
-        self.is_out_of_memory = False  # known when it has ended
-        self.group: Group | None = None  # that holds its memory and the number of its processes
+        self.set_aside: list[str] = []  # files it created that must never run; known after it ended
+        self._disk = disk_of(workspace) if workspace else None  # at the start
+        self.is_out_of_memory = False  # known after it ended
+        self.group: Group | None = None  # limits its memory and its number of processes
 
     @property
     def is_sandboxed(self) -> bool:
         return self._namespace is not None
 
     async def measure(self, limits: ProcessLimits) -> ResourceUsage:
-        """What it and its descendants use now. Zero outside a sandbox, where they cannot be found."""
+        """Return what the process and its descendants use now.
+
+        Zero outside a sandbox: they cannot be found.
+        """
         if self._namespace is None:
             return ResourceUsage()
         top = self.process.pid if self._is_kept else self._first
@@ -90,26 +96,26 @@ class Child:
             used = await anyio.to_thread.run_sync(
                 lambda: usage_of(top, processes, limits, is_kept=self._is_kept)
             )
-        # Once it has ended, another process may have its number.
+        # After it ended, another process may have its id.
         if self._namespace is None or _is_over(self._namespace):
             return ResourceUsage()
         return msgspec.structs.replace(used, disk=self.disk())
 
     def disk(self) -> DiskUsage | None:
-        """The disk of its workspace. None outside a sandbox."""
+        """Return the disk that holds the workspace. None outside a sandbox."""
         return disk_of(self._workspace, self._disk) if self._workspace else None
 
     def list_uncovered(self, sockets: Mapping[str, str]) -> list[str]:
-        """Which of these it can connect to, because they were made after its start."""
+        """Return the sockets that it can connect to because they were created after its start."""
         return [path for path, version in sockets.items() if self._covered.get(path) != version]
 
     async def end(self) -> None:
-        """Kill it with everything it started, and wait until all of that is gone.
+        """Kill the process with everything it started, and wait until all of it is gone.
 
-        In a sandbox the first process of the namespace is killed: the kernel then kills the others, and
-        reports the end of the first only after theirs. A keeper does the same when it is asked to end.
-        Outside, the process group is killed, and then every process that left the group but carries the
-        mark of the call in its environment.
+        In a sandbox this kills the first process of the namespace. The kernel then kills the others and
+        reports the first one's end only after theirs. A keeper does the same when asked to end. Without a
+        sandbox this kills the process group, then every process that left the group but carries the mark of
+        the call in its environment.
         """
         with anyio.CancelScope(shield=True):
             if self._is_kept:
@@ -127,7 +133,7 @@ class Child:
             self._leave_group()
 
     async def _end_keeper(self) -> None:
-        """Killed, it could not end the others."""
+        """Ask the keeper to end. If we killed it, it could not end the others."""
         with suppress(ProcessLookupError):  # it has ended already, and all others with it
             self.process.terminate()
         await self.process.wait()
@@ -136,10 +142,10 @@ class Child:
             self._namespace = None
 
     def _leave_group(self) -> None:
-        """Read what the control group knows, then remove it.
+        """Read the control group's counters, then remove it.
 
-        An error is logged and not raised: the command has ended, and its result must not be lost. A group
-        that stays holds no process; the next start of the server removes it.
+        Errors are logged and not raised, because the finished command's result must not be lost. A group that
+        could not be removed holds no process; the next start of the server removes it.
         """
         group, self.group = self.group, None
         if group is None:
@@ -155,10 +161,10 @@ class Child:
 
 
 async def first_process(info: int) -> tuple[int, int] | None:
-    """The sandbox's first process and a handle of it; None if bubblewrap could not even start it."""
+    """Return the sandbox's first process and a handle of it, or None if bubblewrap could not start it."""
     written = b""
     with anyio.CancelScope(shield=True):
-        # Read to the end: bubblewrap writes in pieces, and dies if the pipe closes too early.
+        # Read to the end: bubblewrap writes in pieces and dies if the pipe closes early.
         while not written.rstrip().endswith(b"}"):
             await anyio.wait_readable(info)
             piece = os.read(info, 4096)

@@ -1,5 +1,4 @@
-"""What a command's own process does before it becomes the command: it gives up all rights. Standard
-library only."""
+"""Drops all rights in a command's process before it becomes the command. Standard library only."""
 
 from __future__ import annotations
 
@@ -21,14 +20,14 @@ _TMP = "/tmp"  # noqa: S108 - a variable with this value gets the scratch folder
 
 
 class ConfinedCommand:
-    # ``Any``: nothing is imported here that could check a shape, as in the shim of jobs.
+    # ``Any``: as in the shim of jobs, no library is imported that could validate the data.
     def __init__(self, spec: dict[str, Any], scratch: str) -> None:
         self._spec = spec
         self._scratch = scratch
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def become(self, ours: _socket.socket) -> None:
-        """In the child: give up all rights, then become the command. Never returns."""
+        """Drop all rights in the child, then become the command. Never returns."""
         try:
             keeper = os.getppid()
             prctl(self._libc, PDEATHSIG, 9)
@@ -108,7 +107,7 @@ class ConfinedCommand:
         steps = ctypes.create_string_buffer(program, len(program))
         header = struct.pack("@HP", len(program) // 8, ctypes.addressof(steps))
         number = ctypes.c_long(self._spec["seccomp"])
-        # So that a signal does not interrupt a call that was received. Older kernels do not know it.
+        # Keeps a signal from interrupting a call that was received. Older kernels lack the flag.
         for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
             listener = self._libc.syscall(number, ctypes.c_uint(_FILTER), ctypes.c_uint(flags), header)
             if listener >= 0:
@@ -117,7 +116,7 @@ class ConfinedCommand:
 
 
 def _prefer_to_kill() -> None:
-    """If memory runs out, the kernel kills the command and not its keeper."""
+    """Make the kernel kill the command, not its keeper, when memory runs out."""
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("500")

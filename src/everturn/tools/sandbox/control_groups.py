@@ -1,8 +1,8 @@
-"""Control groups that limit the memory and the processes of a sandbox, where the server may make them.
+"""Control groups that limit the memory and the processes of a sandbox, where the server may create them.
 
-Without a group the kernel counts memory per process, and files in memory (/tmp, memfd) not at all. It never
-applies ``RLIMIT_NPROC`` to root's processes, and sampling can be too late for a fork bomb, because the bomb
-takes the processor from the sampler.
+Without a group the kernel limits memory per process only, and does not count files in memory (/tmp, memfd).
+It never applies ``RLIMIT_NPROC`` to root. Sampling can come too late for a fork bomb, because the bomb
+starves the sampler.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 
 _PREFIX = "everturn"
-_OWN = "everturn-server"  # where the server goes, below a group that was given to it
+_OWN = "everturn-server"  # the server moves here, below the group delegated to it
 _PROCS, _KIND, _ENABLED = "cgroup.procs", "cgroup.type", "cgroup.subtree_control"
 _TRIAL_BYTES = 64 * 1024**2
 
 
 class Hierarchy(msgspec.Struct, frozen=True):
-    """A group below which others are made. ``holds``: what they hold, of ``pids`` and ``memory``."""
+    """A group below which others are created. ``holds`` is what they can limit: ``pids``, ``memory``."""
 
     base: Path
     holds: tuple[str, ...]
@@ -30,14 +30,14 @@ class Hierarchy(msgspec.Struct, frozen=True):
 
 
 class Groups:
-    """Makes one group per sandbox, below the group that the server itself is in."""
+    """Creates one group per sandbox, below the server's own group."""
 
     def __init__(self, places: tuple[Hierarchy, ...]) -> None:
         self._places = places
 
     @classmethod
     def open(cls, proc: Path = Path("/proc/self")) -> Groups | None:
-        """The hierarchies in which this server may make groups, found by trying; None if there is none."""
+        """Find the hierarchies in which this server can create groups, by trying; None if there are none."""
         held: dict[str, Hierarchy] = {}
         for place in _places(proc):
             if any(what in held for what in place.holds):
@@ -62,7 +62,7 @@ class Groups:
         return any(place.is_unified and "memory" in place.holds for place in self._places)
 
     def outside_unified(self) -> Groups | None:
-        """Those of the old hierarchies. A scope of systemd replaces the others."""
+        """Return the groups of the old hierarchies. A systemd scope replaces the unified one."""
         places = tuple(place for place in self._places if not place.is_unified)
         return Groups(places) if places else None
 
@@ -90,12 +90,12 @@ class Groups:
         return group
 
     def _sweep(self) -> None:
-        """Remove the groups of servers that were killed. Only an empty group can be removed."""
+        """Remove groups that killed servers left behind. Only empty groups can be removed."""
         for place in self._places:
             for left in place.base.glob(f"{_PREFIX}-*-*"):
                 owner = left.name.split("-")[1]
                 if owner.isdigit() and not Path("/proc", owner).exists():
-                    with suppress(OSError):  # another server was faster, or its processes are still ending
+                    with suppress(OSError):  # another server removed it, or its processes are still ending
                         left.rmdir()
 
 
@@ -115,7 +115,7 @@ class Group:
             (path / _PROCS).write_text(str(pid))
 
     def is_out_of_memory(self) -> bool:
-        """True if the kernel has killed a process of the group for its memory."""
+        """True if the kernel killed a process of the group because memory ran out."""
         for place, path in self.folders:
             if "memory" in place.holds:
                 events = path / ("memory.events" if place.is_unified else "memory.oom_control")
@@ -127,9 +127,9 @@ class Group:
         return False
 
     def remove(self) -> None:
-        """Remove every folder of the group. Only after the end of its last process.
+        """Remove every folder of the group. Call it after the last process has ended.
 
-        Raises OSError, after it has tried all of them.
+        Tries all of them before it raises OSError.
         """
         failed: list[OSError] = []
         for _, path in self.folders:
@@ -157,10 +157,10 @@ def _hold_memory(path: Path, most: int, *, is_unified: bool) -> None:
 
 
 def _prepare(place: Hierarchy) -> None:
-    """Let groups below this one hold memory. Raises OSError.
+    """Enable memory limits for the groups below this one. Raises OSError.
 
-    In the unified hierarchy a group that has processes of its own cannot do that. If the server is alone in
-    a group that was delegated to it (systemd's ``Delegate=yes``), it moves into a group below.
+    The unified hierarchy forbids that for a group that has processes of its own. If the server is alone in a
+    group that was delegated to it (systemd's ``Delegate=yes``), it moves into a group below.
     """
     if place.is_threaded:
         return
@@ -177,7 +177,7 @@ def _prepare(place: Hierarchy) -> None:
 
 
 def _places(proc: Path) -> list[Hierarchy]:
-    """The groups of this process in the hierarchies that matter, old or unified; best first."""
+    """Return this process's groups in the old and the unified hierarchies, best first."""
     own = {}
     for line in (proc / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -195,11 +195,15 @@ def _places(proc: Path) -> list[Hierarchy]:
             base = _below(point, root, own[""])
             base = base.parent if base.name == _OWN else base
             places.append(Hierarchy(base, ("pids", "memory"), is_unified=True))
-            # A group with processes in it, as the server's is, may have threaded ones below: not for memory.
+            # A group with processes, such as the server's, can only have threaded groups below, which cannot
+            # limit memory.
             places.append(Hierarchy(base, ("pids",), is_unified=True, is_threaded=True))
     return places
 
 
 def _below(point: str, root: str, path: str) -> Path:
-    """A group's folder. A mount shows the hierarchy from ``root`` on; in a container that is not its top."""
+    """Return a group's folder.
+
+    The mount shows the hierarchy below ``root``, in a container not the whole of it.
+    """
     return Path(point, os.path.relpath(path, root))

@@ -1,4 +1,4 @@
-"""The way from a command under a keeper to the gate. Standard library only."""
+"""Forwards connections of a command under a keeper to the gate. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from everturn.tools.sandbox.kernel_calls import CallRefused
 
 
 class Forwarder:
-    """Listens on loopback and forwards to the gate. It accepts only what ``connect`` connected: any
-    program of the machine can reach it."""
+    """Listens on loopback and forwards to the gate.
+
+    Any program on the machine can reach the port, so it accepts only the sockets that ``connect`` connected.
+    """
 
     def __init__(self, gate: str) -> None:
         self._gate = gate
@@ -22,7 +24,7 @@ class Forwarder:
         self._is_serving = False
 
     def connect(self, fd: int) -> None:
-        """Connect this socket, and close this descriptor of it. Raises OSError, Refused."""
+        """Connect this socket, then close our descriptor of it. Raises OSError, Refused."""
         if not self._is_serving:
             self._serve()
         with socket.socket(fileno=fd) as own:
@@ -40,7 +42,7 @@ class Forwarder:
             raise CallRefused(result)
 
     def _serve(self) -> None:
-        """Not before the first connection: a process with threads must not fork."""
+        """Start the thread at the first connection, not before: a process with threads must not fork."""
         self._is_serving = True
 
         def serve() -> None:

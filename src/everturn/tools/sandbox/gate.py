@@ -1,10 +1,10 @@
-"""The way to the network from inside the sandbox: a proxy that leads to allowed hosts at public addresses.
+"""A proxy that connects the sandbox to allowed hosts at public addresses.
 
-A sandbox that simply shared the machine's network would reach everything on loopback: databases, model
-servers, and Everturn itself, where it could approve its own calls. So the sandbox keeps an empty network
-of its own, and requests go through a socket file to this proxy. Each call has a door of its own, which knows
-the hosts that the call may reach; every address is checked as for a web fetch. Programs find the door
-through the usual proxy variables, and there is no other way out.
+A sandbox that shared the machine's network could reach everything on loopback: databases, model servers, and
+Everturn itself, where it could approve its own calls. Instead each sandbox has an empty network of its own
+and sends requests through a socket file to this proxy. Each call gets its own door, which knows the hosts
+that the call may reach. Every address is checked as for a web fetch. Programs find the door through the usual
+proxy variables; there is no other way out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEAD_TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 15.0
 _PIECE_BYTES = 64 * 1024
 _LINGER_S = 5.0  # for a client to close its side after the server has closed
-_REFUSED_MAX = 20  # hosts that are remembered of one call
+_REFUSED_MAX = 20  # refused hosts remembered per call
 # The Host header is rewritten: a front server would route by what the client wrote, not by what was allowed.
 _HOP_HEADERS = re.compile(rb"^(proxy-[^:]*|connection|keep-alive|host)\s*:", re.I)
 _FOLDED = re.compile(rb"[\r\n]|^[ \t]")
@@ -57,7 +57,7 @@ class Gate:
         self._folder = Path()
 
     async def __aenter__(self) -> Gate:
-        # Not in the data folder: the name of a socket may have no more than about 100 characters.
+        # Not in the data folder: a socket path may have at most about 100 characters.
         self._folder = Path(await anyio.to_thread.run_sync(tempfile.mkdtemp, None, "everturn-"))
         self._stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
         self._group = await self._stack.enter_async_context(anyio.create_task_group())
@@ -116,9 +116,10 @@ class Gate:
 
 
 class Door:
-    """What one call may reach. ``refused``: the hosts that it was kept from, because they are not allowed.
+    """What one call may reach.
 
-    ``bytes_max``: an answer that is longer is cut off.
+    ``refused`` lists the hosts that it asked for and may not reach. Answers longer than ``bytes_max`` are cut
+    off.
     """
 
     def __init__(self, path: Path, network: CheckedNetwork, may: May, bytes_max: float = math.inf) -> None:

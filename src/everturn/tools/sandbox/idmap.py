@@ -1,9 +1,9 @@
-"""Mounts in which root's files belong to another user: how a server that runs as root drops its rights.
+"""Id-mapped mounts, with which a server that runs as root starts commands as another user.
 
-In such a mount a file that root owns belongs to the sandbox's user, and what that user makes is root's on
-disk. So commands run without root's rights, no file changes its owner, and the server and its commands still
-share the workspace. It needs Linux 5.12 and a file system that supports it; otherwise ``open`` or ``mount``
-raises OSError.
+In such a mount root's files appear to belong to the sandbox's user, and files that this user creates belong
+to root on disk. Commands run without root's rights, no file changes its owner, and the server and its
+commands share the workspace. This needs Linux 5.12 and a file system that supports it; otherwise ``open`` or
+``mount`` raises OSError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 _log = logging.getLogger("everturn.tools")
 
-# No account: in a range that systemd's table of user ids leaves free, and below 65536 for containers.
+# Not an account: systemd leaves this range of user ids free, and containers often stop at 65536.
 UID = 60600
 _OPEN_TREE, _MOUNT_SETATTR = 428, 442  # the same numbers on every machine
 _CLONE, _RECURSIVE, _EMPTY_PATH = 1, 0x8000, 0x1000
@@ -35,14 +35,14 @@ class _Attributes(ctypes.Structure):
 
 
 class IdMap:
-    """Swaps root and ``UID`` in the mounts that it makes. It holds a descriptor until ``close``."""
+    """Creates mounts that swap root and ``UID``. It holds a descriptor until ``close``."""
 
     def __init__(self, namespace: int) -> None:
         self._namespace = namespace
 
     @classmethod
     def open(cls) -> IdMap:
-        """Only for root. Raises OSError where it cannot be done."""
+        """Open the map. Only root may call it. Raises OSError where id mapping is not possible."""
         with subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-I", "-S", "-c", _HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={}
         ) as holder:
@@ -59,8 +59,10 @@ class IdMap:
         os.close(self._namespace)
 
     def mount(self, path: Path) -> int:
-        """The descriptor of a mount of this file or folder, not attached anywhere; the caller closes it.
-        Raises OSError if its file system, or one that is mounted below, cannot do it."""
+        """Return the descriptor of a detached mount of this file or folder; the caller closes it.
+
+        Raises OSError if its file system, or one mounted below it, does not support id mapping.
+        """
         place = ctypes.c_char_p(os.fsencode(path))
         mount = _call(
             _OPEN_TREE, ctypes.c_int(_AT_FDCWD), place, ctypes.c_uint(_CLONE | _RECURSIVE | os.O_CLOEXEC)
@@ -82,9 +84,10 @@ class IdMap:
 
 
 class UnmappedFolders:
-    """Folders on file systems that cannot map owners: what uses one of them runs as root.
+    """Folders on file systems that cannot map owners. Commands that use one of them run as root.
 
-    Their paths are kept in a file: the next start of the server and ``everturn doctor`` name them too.
+    Their paths are saved in a file, so that the next start of the server and ``everturn doctor`` report them
+    too.
     """
 
     def __init__(self, file: Path) -> None:
@@ -95,7 +98,10 @@ class UnmappedFolders:
         return iter(sorted(self._paths))
 
     def load(self, ids: IdMap | None) -> None:
-        """Read the file and try each folder again. None: this server drops no rights, so none is special."""
+        """Read the file and try each folder again.
+
+        If the server drops no rights (None), no folder is affected.
+        """
         self._paths = set()
         if ids is None or not self._file.exists():
             return
@@ -105,7 +111,7 @@ class UnmappedFolders:
         self._save()
 
     def try_folder(self, path: Path, ids: IdMap) -> None:
-        """Find out whether this folder is one of them."""
+        """Try to map this folder, and add it if that fails."""
         try:
             os.close(ids.mount(path))
         except OSError as error:
@@ -123,14 +129,16 @@ class UnmappedFolders:
 
 
 def _last_id(name: str) -> int:
-    """The highest id that exists here: in a container often 65535."""
+    """Return the highest id that exists here, in a container often 65535."""
     lines = Path("/proc/self", name).read_text().splitlines()
     return max(int(first) + int(count) for first, _, count in (line.split() for line in lines)) - 1
 
 
 def _swap_map(last: int) -> str:
-    """Map all ids to themselves, except that root and ``UID`` change places. A file whose owner is not
-    in the map could not be written to at all."""
+    """Map all ids to themselves, but swap root and ``UID``.
+
+    All, because a file whose owner is not in the map could not be written to.
+    """
     return f"0 {UID} 1\n1 1 {UID - 1}\n{UID} 0 1\n{UID + 1} {UID + 1} {last - UID}\n"
 
 

@@ -1,12 +1,12 @@
-"""Keeps one command in where bubblewrap cannot run: starts it under Landlock and a filter of system calls,
-answers the calls that the filter passes on, and ends everything that the command started.
+"""Confines one command where bubblewrap cannot run.
 
-Standard library only, no site packages. Started by ``start_keeper``.
+The keeper starts the command under Landlock and a system call filter, answers the calls that the filter
+passes on, and ends everything that the command started. Standard library only, no site packages.
+``start_keeper`` starts it.
 
-There is no namespace whose end would end all processes. So every process that loses its parent becomes a
-child of this one, and none can be made without its answer: once it stops answering, the number of
-processes only falls, and they are killed until none is left. If this process is killed itself, they can
-start no other.
+Without a namespace, no single kill ends all processes. Therefore every orphan becomes a child of the keeper,
+and no process can fork without the keeper's answer. When the keeper stops answering, no process can be added,
+and it kills the remaining ones until none is left. If the keeper itself is killed, the others cannot fork.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIGKILL, _SIGTERM, _SIGCHLD = 9, 15, 17
 
 
 class Keeper:
-    # ``Any``: nothing is imported here that could check a shape, as in the shim of jobs.
+    # ``Any``: as in the shim of jobs, no library is imported that could validate the data.
     def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
         self._child = 0
@@ -42,12 +42,12 @@ class Keeper:
         self._forwarder = _open_forwarder(spec)
 
     def run(self) -> int:
-        """Run the command to its end, and everything that it started; return its exit code."""
+        """Run the command until it and everything it started has ended; return its exit code."""
         spec, libc = self._spec, ctypes.CDLL(None, use_errno=True)
         try:
             prctl(libc, SUBREAPER, 1)
             if spec["keyctl"]:
-                # If keys cannot be used at all there is nothing to read, and the filter refuses the call.
+                # If keys cannot be used at all, there is nothing to read and the filter refuses the call.
                 libc.syscall(ctypes.c_long(spec["keyctl"]), ctypes.c_long(_JOIN_SESSION_KEYRING), None)
             _drop_capabilities(libc)
             ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -90,7 +90,7 @@ class Keeper:
                     if event & select.POLLIN:
                         answers.answer()
                     else:
-                        poll.unregister(fd)  # everything has ended, and to receive would wait for ever
+                        poll.unregister(fd)  # everything has ended; receiving would block forever
                 else:
                     poll.unregister(fd)
                     os.close(fd)

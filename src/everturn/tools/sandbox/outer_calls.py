@@ -1,7 +1,7 @@
-"""The system calls that need a rule where there are no namespaces: they reach other processes, sockets of
-this machine, memory that processes share by a number, and files that Landlock does not cover.
+"""Filter rules for the second level of the sandbox, which has no namespaces.
 
-Some are passed on to the keeper of the command, which answers them (``keeper``).
+They cover the system calls that reach other processes, sockets of this machine, memory shared by number, and
+file operations that Landlock does not restrict. Some calls are passed on to the command's ``keeper``.
 """
 
 from __future__ import annotations
@@ -102,8 +102,11 @@ _MACHINES = {
 
 
 class Outside(msgspec.Struct, frozen=True):
-    """What else guards a command. ``keeps_signals``, ``keeps_sizes``: Landlock does, from its versions 6
-    and 3. ``network``: none | gate | host."""
+    """What else guards a command.
+
+    ``keeps_signals`` and ``keeps_sizes`` are True if Landlock restricts signals (from version 6) and
+    truncation (from version 3). ``network``: none | gate | host.
+    """
 
     user: int
     group: int
@@ -117,7 +120,7 @@ def outer_numbers(machine: str) -> OuterNumbers | None:
 
 
 def passed_on(numbers: OuterNumbers, outside: Outside) -> dict[int, str]:
-    """The calls that the keeper answers, by number."""
+    """Return the numbers of the calls that the keeper answers."""
     calls = dict.fromkeys((numbers.clone, *numbers.forks), "fork") | numbers.chmods
     if not outside.keeps_signals:
         calls |= dict.fromkeys(numbers.kills, "kill")
@@ -127,7 +130,7 @@ def passed_on(numbers: OuterNumbers, outside: Outside) -> dict[int, str]:
 
 
 def outer_steps(numbers: OuterNumbers, outside: Outside) -> list[Step]:
-    """The part of the filter that needs a keeper."""
+    """Return the filter steps that need a keeper."""
     steps = [*_files(numbers, outside), *_processes(numbers, outside), *_network(numbers, outside.network)]
     for number in numbers.shared:
         steps += on_call(number, [refusal(errno.ENOSYS)])
@@ -146,7 +149,8 @@ def _files(numbers: OuterNumbers, outside: Outside) -> list[Step]:
         checks = [*_only_if(position + 1, (_UNCHANGED, outside.group)), refusal(errno.EPERM)]
         steps += on_call(number, checks)
     for number, position in numbers.opens:
-        # Opened neither to read nor to write, Landlock asks for no right, but ioctl works.
+        # Landlock requires no right to open a file neither for reading nor for writing, but ioctl works on
+        # it.
         refused = [(_ACCESS, _ACCESS)]
         if not outside.keeps_sizes:
             refused.append((_ACCESS | _TRUNCATE, _TRUNCATE))
@@ -157,7 +161,7 @@ def _files(numbers: OuterNumbers, outside: Outside) -> list[Step]:
             )
     if not outside.keeps_sizes:
         steps += on_call(numbers.truncate, [refusal(errno.EACCES)])
-    # As if there were no more watches: programs look again from time to time instead.
+    # Fail as if no watches were left: programs then poll instead.
     return steps + on_call(numbers.watch, [refusal(errno.ENOSPC)])
 
 
@@ -181,7 +185,8 @@ def _processes(numbers: OuterNumbers, outside: Outside) -> list[Step]:
 
 
 def _network(numbers: OuterNumbers, network: str) -> list[Step]:
-    """A socket with a path leads to servers of this machine, and Landlock does not cover it."""
+    """Restrict sockets: one with a path reaches servers on this machine, and Landlock does not restrict
+    it."""
     socket, pair, bind, listen, connect = numbers.sockets
     families = {"none": (), "gate": (_INET,), "host": (_INET, _INET6, _NETLINK)}[network]
     steps = on_call(socket, [*_only_if(0, families), refusal(errno.EAFNOSUPPORT)])

@@ -1,4 +1,4 @@
-"""The processes below another one. Standard library only: keepers import it, which must start fast."""
+"""Lists the descendants of a process. Standard library only: keepers import it and must start fast."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below this one, as far as they stay while it is looked."""
+    """Return the descendants of this process. One that ends or forks during the call may be missed."""
     found, waiting = [], [pid]
     while waiting:
         parent = waiting.pop()
@@ -31,7 +31,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def _descendants_by_parent(pid: int) -> list[int]:
-    """The same on a kernel that keeps no lists of children."""
+    """Do the same on a kernel without lists of children."""
     parents = {child: fields[1] for child, fields in all_processes()}
     return [child for child in parents if child != pid and _leads_to(child, pid, parents.get)]
 
@@ -56,7 +56,7 @@ def all_processes() -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _fields(pid: int) -> tuple[int, ...] | None:
-    """Zero, the parent and the group of a process; None if it has ended."""
+    """Return zero, the parent and the group of a process; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             words = file.read().rpartition(b")")[2].split()

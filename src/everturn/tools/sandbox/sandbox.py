@@ -1,8 +1,8 @@
-"""The sandbox around every process that a tool starts: the strongest level that works here.
+"""The sandbox around every process that a tool starts, at the strongest level that works here.
 
-Inside are the system folders (read-only), the workspace (writable) and temporary files of its own, and
-nothing else. Bubblewrap (``namespaces``) is tried first, then Landlock with a filter of system calls
-(``landlock``). Without either commands run beside the server, and the policy asks.
+A process sees the system folders (read-only), the workspace (writable) and its own temporary files, and
+nothing else. Bubblewrap (``namespaces``) is tried first, then Landlock with a system call filter
+(``landlock``). If neither works, commands run unconfined and the policy asks first.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.sandbox.view import SandboxView, environment, user_places
 
 BUBBLEWRAP, LANDLOCK = "bubblewrap", "landlock"
-LEVELS = (BUBBLEWRAP, LANDLOCK)  # in the order in which they are tried
-_PROJECTS_MAX = 8  # whose folders are remembered
+LEVELS = (BUBBLEWRAP, LANDLOCK)  # tried in this order
+_PROJECTS_MAX = 8  # projects whose folders are remembered
 
 
 class DetachedCommand(msgspec.Struct, frozen=True):
     """A command that another process starts: its words, the descriptors that it inherits, its limits.
 
-    ``block`` None: it runs without a sandbox. ``is_kept``: the words start a keeper, which ends the command
-    with all that it started when it is asked to end. ``scope_memory``: the limit that its scope has to
-    have, or 0. ``processes``: their limit, if the starter has to set it.
+    Without a ``block`` it runs without a sandbox. If ``is_kept``, the words start a keeper, which ends the
+    command with everything it started when asked to end. ``scope_memory`` is the memory limit that its
+    systemd scope must have, or 0. ``processes`` is set if the starter has to limit their number.
     """
 
     words: tuple[str, ...]
@@ -60,7 +60,7 @@ class DetachedCommand(msgspec.Struct, frozen=True):
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What of a project is guarded or covered while a command runs in it."""
+    """The parts of a project that are guarded or covered while a command runs in it."""
 
     guard: ProjectGuard | None
     sockets: Mapping[str, str]
@@ -69,9 +69,9 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class Sandbox:
-    """Starts processes inside bubblewrap, or beside it where there is none.
+    """Starts processes at the level of the sandbox that works here.
 
-    ``home`` is the data folder; nothing of it is visible inside, even where it lies in a system folder.
+    ``home`` is the data folder. It is invisible inside, even if it lies in a system folder.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Sandbox:
 
     @property
     def state(self) -> SandboxState:
-        """How well it works, with every folder in which it works less well."""
+        """How well the sandbox works, including the folders in which it works less well."""
         folders = [str(path) for path in self._bubblewrap.unmapped]
         if not folders or self.is_kept or not self._tried.works:
             return self._tried
@@ -108,7 +108,7 @@ class Sandbox:
 
     @property
     def is_kept(self) -> bool:
-        """True if a keeper starts each command: nothing is mounted then, and there is no namespace."""
+        """True if a keeper starts each command. Nothing is mounted then, and there is no namespace."""
         return self._level is self._landlock
 
     @property
@@ -122,16 +122,17 @@ class Sandbox:
 
     @property
     def needs_scope_memory(self) -> bool:
-        """True if the sandbox counts on a group of the unified hierarchy, which a scope has to replace."""
+        """True if a group of the unified hierarchy limits memory, so that a scope has to take its place."""
         return self._groups is not None and self._groups.are_unified
 
     async def open(self) -> SandboxState:
-        """Try the sandbox by running it; say how well it works."""
+        """Run a trial of the sandbox and return how well it works."""
         self._tried = await anyio.to_thread.run_sync(self._try)
         return self.state
 
     def try_folder(self, folder: Path) -> None:
-        """Find out whether commands can use a project's folder without root's rights; ``state`` tells."""
+        """Find out whether commands can use a project's folder without root's rights, and update
+        ``state``."""
         if not self.is_kept:
             self._bubblewrap.try_folder(folder)
 
@@ -157,7 +158,7 @@ class Sandbox:
             return Child(process, mark=mark)
         plan = await self._plan(view)
         info, info_end = os.pipe()
-        go, hold = os.pipe()  # bubblewrap begins when ``hold`` is closed
+        go, hold = os.pipe()  # bubblewrap starts when ``hold`` is closed
         try:
             start = Start(argv, view, (), plan.kept, plan.same, BlockPipes(info_end, go), os.getpid())
             with self._level.command(start) as ready:
@@ -188,13 +189,12 @@ class Sandbox:
         is_sandboxed: bool = True,
         has_scope: bool = False,
     ) -> AsyncIterator[DetachedCommand]:
-        """What another process needs to start this command as ``spawn`` would.
+        """Yield what another process needs to start this command as ``spawn`` would.
 
-        The command begins when it has read a line from its standard input, and ends if there is none. It has
-        to be started within the block, which closes all descriptors at its end. ``mark``: by which its
-        processes are found, in a sandbox those of bubblewrap. ``has_scope``: it is started in a scope of
-        systemd, which limits it instead of a group below the server's: that would keep systemd from starting
-        the service again.
+        The command begins after it reads a line from its standard input, and exits if that closes first.
+        Start it inside the block, which closes all descriptors when it ends. ``mark`` is how its processes
+        are found, in a sandbox those of bubblewrap. With ``has_scope`` a systemd scope limits the command
+        instead of a group below the server's, which would keep systemd from restarting the service.
         """
         if not (is_sandboxed and self.state.works):
             env = {**environment(view), **user_places(), MARK: mark}
@@ -217,8 +217,9 @@ class Sandbox:
                     is_kept=self.is_kept,
                     group=group,
                     scope_memory=view.limits.memory if has_scope and self.needs_scope_memory else 0,
-                    # It does not apply to root, and root may not be allowed to set it for others. A keeper
-                    # sets it itself: without a user namespace it counts all processes of the user.
+                    # The limit does not apply to root, and root may not be allowed to set it for others. A
+                    # keeper sets its own: without a user namespace the limit counts all processes of the
+                    # user.
                     processes=0 if _is_root() or self.is_kept else view.limits.processes,
                     guard=plan.guard,
                 )
@@ -232,7 +233,7 @@ class Sandbox:
 
     async def _plan(self, view: SandboxView) -> _Plan:
         guard = await self.guard(view)
-        # The covers last: a socket may lie in a folder that is mounted itself.
+        # Covers come last: a socket may lie in a folder that is itself mounted.
         sockets = await self.foreign_sockets(view)
         kept = (*guard.places, *guard.covers) if guard else socket_covers(sockets)
         return _Plan(guard, sockets, kept, (*self.seen_folders(view), *kept))
@@ -242,19 +243,19 @@ class Sandbox:
         return not workspace.is_relative_to(self.home)
 
     def seen_folders(self, view: SandboxView) -> tuple[GuardedMount, ...]:
-        """The project and the ``real`` folders as they are now, for ``only_if``. Raises OSError if there is a
-        link on one of the paths.
+        """Return the project and the ``real`` folders as they are now, for ``only_if``.
 
-        A command in a project around such a folder can put a link there until it is mounted. The data folder,
-        with the sessions' own workspaces, lies in no project.
+        Raises OSError if one of the paths contains a link. Until such a folder is mounted, a command in a
+        project around it can put a link there. The data folder, with the sessions' own workspaces, lies in no
+        project.
         """
         workspace = (view.workspace,) if self.is_project(view.workspace) else ()
         return tuple(GuardedMount("", str(path), real_identity(path)) for path in (*workspace, *view.real))
 
     async def guard(self, view: SandboxView) -> ProjectGuard | None:
-        """The guard of a project while a command runs in it, see ``guarded``.
+        """Return the guard of a project while a command runs in it, see ``guarded``.
 
-        None where nothing can be written, and for a session's own workspace, where only the agent works.
+        None if nothing can be written, and for a session's own workspace, where only the agent works.
         """
         if view.is_read_only or not self.is_project(view.workspace):
             return None
@@ -266,12 +267,15 @@ class Sandbox:
         )
 
     def shows_sockets(self, view: SandboxView) -> bool:
-        """True for a server in a project that it can only read: it can connect to the sockets there too."""
+        """True for a server in a project that it can only read. It could connect to the sockets there."""
         is_server = view.is_read_only and not view.is_brief and not self.is_kept
         return is_server and not view.host_network and self.is_project(view.workspace)
 
     async def foreign_sockets(self, view: SandboxView) -> dict[str, str]:
-        """What has to be covered there, by path, with versions. A command's own guard does that itself."""
+        """Return the version of each socket to cover, by path.
+
+        Empty for a command, whose guard covers them.
+        """
         if not self.shows_sockets(view):
             return {}
         return await anyio.to_thread.run_sync(foreign_sockets, self._repositories(view.workspace))
@@ -289,8 +293,8 @@ class Sandbox:
             if self._groups:
                 child.group = self._groups.make(limits.processes, limits.memory)
                 child.group.add(pid)
-            # It does not apply to root, and root may not be allowed to set it for others. A keeper sets it
-            # itself.
+            # The limit does not apply to root, and root may not be allowed to set it for others. A keeper
+            # sets its own.
             if not _is_root() and not self.is_kept:
                 limits.hold_processes(pid)
         except ProcessLookupError:
@@ -300,7 +304,7 @@ class Sandbox:
             raise
 
     def _holds(self, what: str) -> bool:
-        """True if control groups limit this: ``pids`` or ``memory``."""
+        """True if control groups limit ``pids`` or ``memory``, whichever is given."""
         return self._groups is not None and self._groups.holds(what)
 
     def _try(self) -> SandboxState:

@@ -7,7 +7,7 @@ import os
 
 
 def make_scratch(around: str) -> str:
-    """A folder of this call for temporary files. Locked, so that a server that starts knows it is in use."""
+    """Create a temporary folder for this call. Its lock tells a starting server that it is in use."""
     with open(os.path.join(around, "lock"), "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         path = os.path.join(around, f"{os.getpid()}-{os.urandom(6).hex()}")
@@ -18,7 +18,7 @@ def make_scratch(around: str) -> str:
 
 
 def sweep(around: str) -> None:
-    """Delete the folders of keepers that were killed."""
+    """Delete the folders that killed keepers left behind."""
     with open(os.path.join(around, "lock"), "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name in os.listdir(around):
@@ -36,7 +36,7 @@ def sweep(around: str) -> None:
 
 
 def delete(path: str) -> None:
-    """Delete a folder, with those that a command made unreadable."""
+    """Delete a folder, including subfolders that a command made unreadable."""
     import shutil
 
     for folder, names, _ in os.walk(path):

@@ -1,9 +1,9 @@
 """The system calls that a sandboxed process may not make, as a filter program for the kernel.
 
-This is a deny list, because compilers, interpreters and debuggers must work. It refuses calls that
-change the machine, calls that reach outside the namespaces, and large parts of the kernel that ordinary
-programs do not need. Calls that pass their arguments behind a pointer, which a filter cannot read, fail with
-"no such call", so that programs fall back to the older form.
+It is a deny list, because compilers, interpreters and debuggers must work. It refuses calls that change the
+machine, calls that reach outside the namespaces, and kernel features that ordinary programs do not need. A
+filter cannot read arguments behind a pointer, so such calls fail with "no such call" and programs use the
+older form.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import msgspec
 _LOAD, JUMP_EQUAL, _JUMP_MORE, JUMP_BITS, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
-_LAST = 466  # removexattrat: calls that newer kernels add are unknown here, and refused
+_LAST = 466  # removexattrat; calls that newer kernels add are refused
 
 _NAMESPACES = 0x7E020000  # CLONE_NEWNS and the other flags that clone(2) accepts
 _NEW_TIME = 0x80  # CLONE_NEWTIME, unshare(2) only
 _SET_ID = 0o6000  # S_ISUID, S_ISGID
 _MAKES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-# PUNCH_HOLE, COLLAPSE_RANGE, INSERT_RANGE. Every other mode of fallocate(2) takes blocks, all that are free,
-# before the disk is looked at again. Where it is refused programs write, which is slow enough to be stopped.
+# PUNCH_HOLE, COLLAPSE_RANGE, INSERT_RANGE. Every other mode of fallocate(2) can take all free blocks before
+# the disk is sampled again. If it is refused, programs write instead, which is slow enough to be stopped.
 _TAKES_NO_BLOCKS = 0x2A
 _RESERVATIONS = (0x40305828, 0x4030582A, 0x40305839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE
 # Bytes of a System V segment: what PostgreSQL needs for its lock. All 4096 segments are 16 MiB.
@@ -150,13 +150,16 @@ Step = tuple[int, int, int, int]
 
 
 def machine(name: str | None = None) -> CallNumbers | None:
-    """The numbers of this machine; None if they are not known. There is no filter then."""
+    """Return the numbers of this machine; None if they are not known, and then there is no filter."""
     return _MACHINES.get(name or platform.machine())
 
 
 def program(numbers: CallNumbers, *, counts_memory: bool, more: Sequence[Step] = ()) -> bytes:
-    """The filter. ``counts_memory``: a control group counts also memory that belongs to no process. ``more``:
-    steps for calls that the others allow."""
+    """Return the filter.
+
+    ``counts_memory``: a control group also counts memory that belongs to no process. ``more``: extra steps,
+    for calls that the others allow.
+    """
     steps: list[Step] = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         # Other call interfaces of the same machine (32 bits on x86_64) use other numbers.
@@ -217,7 +220,7 @@ def _if_larger(number: int, position: int, most: int, error: int) -> list[Step]:
 
 
 def _if_made_with(number: int, flags: int, mode: int) -> list[Step]:
-    """Refuse to create a file with a set-id bit. If the call creates none, the mode is meaningless."""
+    """Refuse to create a file with a set-id bit. Only a call that creates a file has a meaningful mode."""
     return on_call(
         number,
         [

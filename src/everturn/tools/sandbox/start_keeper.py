@@ -1,6 +1,6 @@
-"""Starts a keeper without the packages around it, which would import half of Everturn for each command.
+"""Starts a keeper without importing its parent packages, which would load half of Everturn for each command.
 
-Usage: start_keeper.py DESCRIPTOR, of a file with ``spec`` of ``Landlock``.
+Usage: start_keeper.py DESCRIPTOR. The descriptor's file holds ``Landlock``'s ``spec``.
 """
 
 import os
@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> None:
-    """Never returns."""
+    """Run the keeper. Never returns."""
     folder = os.path.dirname(os.path.abspath(__file__))
     tools = os.path.dirname(folder)
     places = {"everturn": os.path.dirname(tools), "everturn.tools": tools, "everturn.tools.sandbox": folder}

@@ -1,4 +1,4 @@
-"""The trial of the sandbox: a script that succeeds only where the sandbox holds, and what was found."""
+"""The sandbox's trial: a script that succeeds only if the sandbox holds, and its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from everturn.tools.sandbox.level import Ready
 
-_TIMEOUT_S = 60  # on a busy machine a trial takes seconds; giving up would lower the level
+_TIMEOUT_S = 60  # a trial takes seconds on a busy machine, and a timeout would lower the level
 _INSTALL = {
     "apt-get": "apt-get install bubblewrap",
     "dnf": "dnf install bubblewrap",
@@ -20,9 +20,9 @@ _INSTALL = {
     "zypper": "zypper install bubblewrap",
     "apk": "apk add bubblewrap",
 }
-# The trial succeeds only if the sandbox really holds: no capability, no remount, nothing of the host, no way
-# to the kernel's settings. The first argument says whether it must be another user than root, the second
-# whether there is a filter.
+# Succeeds only if the sandbox holds: no capability, no remount, nothing of the host visible, no access to
+# kernel settings. The first argument says whether the user must not be root, the second whether there is a
+# filter.
 SCRIPT = """
 test -z "$EVERTURN_TRIAL" || exit 11
 grep -q '^CapEff:[[:space:]]*0*$' /proc/self/status || exit 12
@@ -45,8 +45,8 @@ fi
 rm "$PWD/.trial" || exit 15
 """
 
-# The same where there is no namespace. The first argument is the process id of the server. "mode" is
-# printed if the mode of a file can be changed.
+# The same without namespaces. The first argument is the server's process id. Prints "mode" if the mode of a
+# file can be changed.
 CONFINED_SCRIPT = """
 test -z "$EVERTURN_TRIAL" || exit 11
 grep -q '^CapEff:[[:space:]]*0*$' /proc/self/status || exit 12
@@ -65,7 +65,7 @@ grep -q '^Seccomp:[[:space:]]*2$' /proc/self/status || exit 18
 chmod 600 "$PWD/.trial" 2>/dev/null && echo mode
 rm "$PWD/.trial" || exit 15
 """
-# Succeeds if the proxy can be reached and nothing else can: neither its port elsewhere nor another one here.
+# Succeeds if only the proxy can be reached: neither its port on another address nor another port here.
 GATE_PROGRAM = """
 import _socket, errno, os, sys
 port = int(os.environ["http_proxy"].rpartition(":")[2])
@@ -81,8 +81,11 @@ for place in (("127.0.0.2", port), ("127.0.0.1", port ^ 1)):
 
 
 class SandboxState(msgspec.Struct, frozen=True):
-    """For doctor and the settings page. ``level``: full | reduced | landlock | none. ``gaps``: what this
-    level does not cover, one sentence each."""
+    """The sandbox's state, for doctor and the settings page.
+
+    ``level``: full | reduced | landlock | none. ``gaps``: the protections that this level lacks, one sentence
+    each.
+    """
 
     level: str
     detail: str
@@ -95,14 +98,14 @@ class SandboxState(msgspec.Struct, frozen=True):
 
 
 class TrialEnd(NamedTuple):
-    """``problem``: what went wrong, empty if nothing did. ``said``: what it printed."""
+    """The result of a trial. ``problem`` is empty if it succeeded; ``said`` is what it printed."""
 
     problem: str
     said: str = ""
 
 
 def run_trial(ready: Ready) -> TrialEnd:
-    """Run a command of ours that fails if the sandbox does not hold."""
+    """Run a trial script, which fails if the sandbox does not hold."""
     try:
         done = subprocess.run(  # noqa: S603 - our own program and options
             ready.words,
@@ -122,7 +125,7 @@ def run_trial(ready: Ready) -> TrialEnd:
 
 
 def install_hint() -> str:
-    """The command that adds bubblewrap here."""
+    """Return the command that installs bubblewrap here."""
     if sys.platform == "darwin":
         return "On macOS there is no sandbox that Everturn can use, so each command asks before it runs."
     for manager, words in _INSTALL.items():
@@ -132,7 +135,7 @@ def install_hint() -> str:
 
 
 def hint_for(detail: str, python: str) -> str:
-    """What to do about a trial that failed with these words."""
+    """Return advice for a trial that failed with this message."""
     if "namespace" in detail or "uid map" in detail:
         return "Allow unprivileged user namespaces."
     if "ermission denied" in detail:

@@ -1,4 +1,4 @@
-"""What a sandboxed process may see and do, and the programs and variables that it finds."""
+"""What a sandboxed process may see and do: its folders, its network, its programs and its environment."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class SandboxView(msgspec.Struct, frozen=True):
 
     workspace: Path
     gate: Path | None = None  # the socket file that leads to the network
-    host_network: bool = False  # everything that this machine reaches, itself included
+    host_network: bool = False  # everything that this machine can reach, including itself
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
-    real: tuple[Path, ...] = ()  # of those: the ones that must not be reached through a link
+    real: tuple[Path, ...] = ()  # those of them whose paths must contain no link
     env: dict[str, str] = {}
     limits: ProcessLimits = ProcessLimits()
     is_read_only: bool = False  # the workspace too
@@ -36,7 +36,7 @@ class SandboxView(msgspec.Struct, frozen=True):
 
 
 def python_program() -> tuple[str, tuple[Path, ...]]:
-    """A Python that the sandbox can see, and the folders it needs beside the system's."""
+    """Return a Python that works in the sandbox, and the folders that it needs besides the system's."""
     found = shutil.which("python3", path=_PATH)
     if found:
         return found, ()
@@ -44,7 +44,8 @@ def python_program() -> tuple[str, tuple[Path, ...]]:
 
 
 def program_folders(program: str) -> tuple[Path, ...]:
-    """The folders that a program outside the system's needs: its own, or its virtual environment's."""
+    """Return the folders that a program outside the system folders needs: its own, or its virtual
+    environment's."""
     path = Path(program)
     if not path.is_absolute() or path.is_relative_to("/usr") or path.is_relative_to("/bin"):
         return ()
@@ -59,7 +60,7 @@ def program_folders(program: str) -> tuple[Path, ...]:
 
 
 def environment(view: SandboxView) -> dict[str, str]:
-    """The whole environment of a tool: an allow-list, never a copy of ours with something removed."""
+    """Return the whole environment of a tool: an allow-list, never a filtered copy of ours."""
     return {
         "PATH": _PATH,
         "HOME": TMP,
@@ -69,12 +70,12 @@ def environment(view: SandboxView) -> dict[str, str]:
         "GIT_PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONUNBUFFERED": "1",  # else what it prints is seen at its end, and lost if it is killed
+        "PYTHONUNBUFFERED": "1",  # otherwise output appears only when it exits, and is lost if it is killed
         "NODE_USE_ENV_PROXY": "1",
         **view.env,
     }
 
 
 def user_places() -> dict[str, str]:
-    """Where the user's programs and settings are, for what runs outside the sandbox."""
+    """Return where the user's programs and settings are, for processes outside the sandbox."""
     return {name: os.environ[name] for name in ("PATH", "HOME", "USER") if name in os.environ}
