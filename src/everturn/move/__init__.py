@@ -1,4 +1,4 @@
-"""Carries a whole store between SQLite and PostgreSQL, and verifies it before anything names it.
+"""Copies a whole store between SQLite and PostgreSQL, and verifies the copy before it is put in use.
 
 May import domain, store and memory. The command line calls ``move_store``.
 """

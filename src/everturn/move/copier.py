@@ -1,4 +1,4 @@
-"""Copies everything from one side of a move to the other, and compares the two."""
+"""Copies everything from one side of a move to the other, then compares them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Side(Protocol):
 
 
 class Mismatch(Exception):
-    """The target is not what the source is."""
+    """The target differs from the source."""
 
 
 class CopySummary(msgspec.Struct):
-    """What was copied and compared. ``not_carried``: what was left out, in sentences."""
+    """What was copied and compared. ``not_carried`` lists in sentences what was left out."""
 
     rows: int = 0
     blobs: int = 0
@@ -43,7 +43,7 @@ class CopySummary(msgspec.Struct):
 
 
 class Copier:
-    """Copies a source to a target. ``change_of``: how the rows of a table differ on the target's side."""
+    """Copies a source to a target. ``change_of`` says how to change a table's rows for the target."""
 
     def __init__(
         self,
@@ -67,8 +67,10 @@ class Copier:
         return not (await self._target.notes())[0]
 
     async def copy(self) -> None:
-        """Fill the target, which must be empty. Rows come before the bytes that they name: nothing reads them
-        before the end."""
+        """Fill the target, which must be empty.
+
+        Rows are written before the bytes that they name, because nothing reads them until the end.
+        """
         for table in self._tables:
             done = 0
             async for rows in self._source.rows(table):
@@ -84,7 +86,7 @@ class Copier:
         await self._target.put_notes(notes)
 
     async def compare(self) -> CopySummary:
-        """Read everything on both sides again. Raises Mismatch."""
+        """Read both sides again and compare everything. Raises Mismatch."""
         carried = CopySummary()
         for table in self._tables:
             carried.rows += await self._compare_rows(table)
@@ -133,8 +135,10 @@ class Copier:
             )
 
     async def _packs(self, elsewhere: dict[str, int] | None = None) -> AsyncIterator[tuple[Row, Row]]:
-        """Id and path, on each side, of each pack whose bytes are copied. ``elsewhere`` gets, by place,
-        how many bytes stay in object storage."""
+        """Yield the id and path on both sides of each pack whose bytes are copied.
+
+        ``elsewhere`` receives how many bytes stay in object storage, by location.
+        """
         table = next(table for table in self._tables if table.name == "packs")
         number, place, path, size = map(table.columns.index, ("id", "place", "path", "size"))
         packs = [row async for row in _rows_of(self._source.rows(table))]
@@ -156,8 +160,10 @@ class Copier:
 
 
 async def carry(copier: Copier) -> tuple[CopySummary, bool]:
-    """Copy and verify. A target that an earlier move has filled is only verified: the flag is then True.
-    Raises StoreRefused for a target with other data, StoreBroken if something did not arrive."""
+    """Copy and verify. If an earlier move filled the target, only verify it; the flag is then True.
+
+    Raises StoreRefused for a target with other data, StoreBroken if something did not arrive.
+    """
     was_there = not await copier.is_empty()
     if not was_there:
         await copier.copy()
@@ -182,7 +188,7 @@ async def _rows_of(batches: AsyncIterator[list[Row]]) -> AsyncIterator[Row]:
 
 
 def _comparable(notes: Notes) -> dict[str, dict[str, object]]:
-    """Notes in a form that can be compared: the lines of a record may come in any order."""
+    """Return notes in a comparable form: the lines of a record may come in any order."""
     return {
         owner: {
             name: frozenset(content.split(b"\n")) if name.startswith(".") else content

@@ -1,9 +1,9 @@
 """One whole move, in either direction.
 
-Into PostgreSQL everything is one transaction, which is committed when it is verified. Into a data folder
-everything is made in ``TARGET/.moving``, verified, and put in its place, the database last. So a move that
-is cut off leaves the target without data, and is begun again; one that was cut off after its end finds that
-the target has everything already.
+A move into PostgreSQL is one transaction, committed after verification. A move into a data folder writes to
+``TARGET/.moving``, verifies that, and then moves everything into place, the database last. An interrupted
+move leaves the target without data and can simply be started again. If it was interrupted after the last
+step, the next run finds the target complete.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from everturn.store.secrets.file import SecretsFile
 from everturn.store.sqlite.connection import explain_error
 
 _MOVING = ".moving"
-_PLACING = "placing"  # a file there: while it exists, what is in the target came from this move
+_PLACING = "placing"  # a marker file: while it exists, everything in the target came from this move
 _PARTS = ("blobs", "memory")
 _NOTHING = "Nothing was moved."
 
 
 class MoveResult(msgspec.Struct, frozen=True):
-    """``was_there``: an earlier move had filled the target, so it was only verified."""
+    """The result of a move. ``was_there``: an earlier move filled the target, so it was only verified."""
 
     carried: CopySummary
     was_there: bool
 
 
 async def move_store(source: str, target: str, report: Report) -> MoveResult:
-    """Move a store. Of ``source`` and ``target``, one is a data folder, the other an address of PostgreSQL.
+    """Copy a store. One of ``source`` and ``target`` is a data folder, the other a PostgreSQL address.
 
-    The source stays as it is. Raises Invalid, StoreRefused for a target with other data and while a server
+    The source does not change. Raises Invalid, StoreRefused for a target with other data or while a server
     runs, StoreBroken if something did not arrive.
     """
     if is_postgres(source) == is_postgres(target):
@@ -61,7 +61,7 @@ async def _to_postgres(folder: Path, address: str, report: Report) -> MoveResult
     if not (folder / DATABASE).is_file():
         raise Invalid(f"There is no {DATABASE} in {folder}.", hint="Name a data folder.")
     with hold_server_lock(folder, _NOTHING), _report_database(folder):
-        # Opened first by itself: it refuses another version, which opening the store would migrate.
+        # Open this side first: it refuses another schema version, while opening the store would migrate it.
         SqliteSide.open_source(folder).close()
         async with open_store(data_dir=folder) as store:
             await store.workers.take_over("")
@@ -89,8 +89,8 @@ async def _to_folder(address: str, folder: Path, report: Report) -> MoveResult:
     with hold_server_lock(folder, _NOTHING), _open_staging(folder) as moving, _report_database(folder):
         is_filled = _has_database(folder)
         async with open_postgres_side(address, is_target=False):
-            pass  # it refuses another version, which opening the store would migrate
-        if not is_filled:  # opening the store touches what is in the folder
+            pass  # refuses another schema version, while opening the store would migrate it
+        if not is_filled:  # opening the store changes files in the folder
             async with open_store(address, data_dir=folder) as store:
                 await store.workers.take_over("")
         async with open_postgres_side(address, is_target=False) as source:
@@ -124,7 +124,7 @@ async def _list_left_behind(source: PostgresSide) -> list[str]:
     return lines
 
 
-# --- who may be there --------------------------------------------------------------------------------
+# --- checks before the move --------------------------------------------------------------------------
 
 
 async def _refuse_live(side: PostgresSide) -> None:
@@ -150,7 +150,7 @@ def _prepare_folder(folder: Path) -> None:
 
 
 def _has_database(folder: Path) -> bool:
-    """True if the folder has a database. Raises StoreRefused if it has only the files of one."""
+    """True if the folder has a database. Raises StoreRefused if it has a database's files but no database."""
     if (folder / DATABASE).exists():
         return True
     for name in (*_PARTS, "files"):
@@ -164,19 +164,19 @@ def _has_database(folder: Path) -> bool:
 
 @contextmanager
 def _report_database(folder: Path) -> Iterator[None]:
-    """Raise SQLite's errors as errors of ours, with a message for people."""
+    """Turn SQLite's errors into ours, with a message for users."""
     try:
         yield
     except apsw.Error as error:
         raise explain_error(error, folder / DATABASE) from error
 
 
-# --- the folder in which it is made ------------------------------------------------------------------
+# --- the staging folder ------------------------------------------------------------------------------
 
 
 @contextmanager
 def _open_staging(folder: Path) -> Iterator[Path]:
-    """A new folder to fill, removed at the end. First remove what an interrupted move has left."""
+    """Yield a new folder and remove it at the end. First remove leftovers of an interrupted move."""
     moving = folder / _MOVING
     with report_errors(moving):
         if (moving / _PLACING).exists() and not (folder / DATABASE).exists():
@@ -194,7 +194,7 @@ def _open_staging(folder: Path) -> Iterator[Path]:
 
 
 def _put_in_place(moving: Path, folder: Path, report: Report) -> None:
-    """Put everything in its place, the database last."""
+    """Move everything into place, the database last."""
     with report_errors(folder):
         sync_tree(Disk(), moving)
         (moving / _PLACING).touch()

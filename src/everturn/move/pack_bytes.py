@@ -1,4 +1,4 @@
-"""Carries the bytes of packs, and verifies what has arrived: byte by byte, and each blob by its hash."""
+"""Copies the bytes of packs, then verifies them: byte by byte, and each blob by its hash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 from everturn.domain.errors import StoreBroken
 from everturn.move.tables import Row
 
-Blob = tuple[int, int, str]  # where it begins in its pack, its size, its hash
+Blob = tuple[int, int, str]  # offset in its pack, size, hash
 
 
 class HasPacks(Protocol):
@@ -19,7 +19,7 @@ class HasPacks(Protocol):
 
 
 class PackDigest:
-    """The hash of what passes by, and how much it is."""
+    """Hashes and counts a stream of bytes."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
@@ -37,7 +37,7 @@ class PackDigest:
 
 
 class _BlobCheck:
-    """Hashes the blobs of one pack while its bytes pass by in order."""
+    """Hashes the blobs of one pack while its bytes stream by in order."""
 
     def __init__(self, blobs: Iterable[Blob]) -> None:
         self._waiting = sorted(blobs, reverse=True)
@@ -65,12 +65,12 @@ class _BlobCheck:
             self._hash = hashlib.sha256()
 
     def finish(self) -> list[str]:
-        """The blobs that are missing or do not have their hash."""
+        """Return the blobs that are missing or have the wrong hash."""
         return [*self.damaged, *(sha256 for _, _, sha256 in self._waiting)]
 
 
 async def carry_pack(source: HasPacks, target: HasPacks, old: Row, new: Row) -> PackDigest:
-    """``old`` and ``new``: the pack's id and path on each side."""
+    """Copy one pack. ``old`` and ``new`` are the pack's id and path on each side."""
     digest = PackDigest()
     await target.put_pack(new[0], digest.watch(source.pack(*old)))
     return digest
@@ -84,8 +84,10 @@ async def read_pack(side: HasPacks, place: Row) -> PackDigest:
 
 
 async def verify_pack(target: HasPacks, place: Row, expected: PackDigest, blobs: Iterable[Blob]) -> list[str]:
-    """Blobs that do not have their hash, though the bytes are those of the source: they were damaged there.
-    Raises StoreBroken if the bytes are not the source's."""
+    """Return the blobs that were already damaged in the source: equal bytes with the wrong hash.
+
+    Raises StoreBroken if the bytes differ from the source's.
+    """
     check, found = _BlobCheck(blobs), PackDigest()
     async for piece in found.watch(target.pack(*place)):
         check.add(piece)

@@ -1,4 +1,4 @@
-"""The side of a move that is a PostgreSQL database, in one transaction that keeps every other writer out."""
+"""A PostgreSQL database as one side of a move, in one transaction that excludes all other writers."""
 
 from __future__ import annotations
 
@@ -47,19 +47,22 @@ WHERE c.relnamespace = current_schema()::REGNAMESPACE AND c.relkind = 'r' AND a.
 
 @asynccontextmanager
 async def open_postgres_side(address: str, *, is_target: bool) -> AsyncIterator[PostgresSide]:
-    """Left without an error, what was written is committed. ``is_target``: make missing tables."""
+    """Open the transaction; it commits if the block ends without an error.
+
+    ``is_target``: create missing tables.
+    """
     connection = await Connector(address).connect()
     try:
         if is_target:
             await prepare(connection, address)
         await _refuse_other_schema(connection, address)
         async with connection.transaction():
-            # Every write transaction shares this lock, so none happens until this one has ended.
+            # Every write transaction takes this lock shared, so none can run until this one has ended.
             await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
             yield PostgresSide(connection)
     except (*LOST, asyncpg.PostgresError) as error:
         if isinstance(error, OSError) and error.filename is not None:
-            raise  # about a file of the other side
+            raise  # it concerns a file on the other side
         raise explain_error(error, address) from error
     finally:
         await connection.close()
@@ -98,7 +101,7 @@ class PostgresSide:
         )
 
     async def rows(self, table: MovedTable) -> AsyncIterator[list[Row]]:
-        # SQLite sorts texts by their bytes.
+        # SQLite sorts texts by bytes.
         order = ", ".join(f'{_quote(name)} COLLATE "C"' if text else _quote(name) for name, text in table.key)
         names = ", ".join(map(_quote, table.columns))
         cursor = await self._connection.cursor(
@@ -126,7 +129,7 @@ class PostgresSide:
             ) from error
 
     async def counters(self) -> dict[str, int]:
-        """The highest number that each table has given, also to rows that are gone."""
+        """Return the highest number that each table has assigned, including to deleted rows."""
         found = await self._connection.fetch(_COUNTERS)
         return {name: int(number) for name, number in found if number is not None}
 
@@ -140,13 +143,13 @@ class PostgresSide:
         return int(await self._connection.fetchval("SELECT count(*) FROM secrets"))
 
     async def lost_writers(self) -> int:
-        """How many turns were being written by a worker that has gone without saying that it had ended."""
+        """Count the turns whose worker disappeared without ending them."""
         return int(await self._connection.fetchval("SELECT count(*) FROM writers WHERE is_sealed = 0"))
 
     # --- bytes -----------------------------------------------------------------------------------------
 
     async def pack(self, pack: str, path: str) -> AsyncIterator[bytes]:
-        """The bytes of a pack, as far as they are there."""
+        """Yield the bytes of a pack, as far as they exist."""
         number = 0
         while True:
             piece = await self._connection.fetchval(
@@ -158,7 +161,7 @@ class PostgresSide:
             number += 1
 
     async def put_pack(self, pack: str, pieces: AsyncIterator[bytes]) -> None:
-        """Pieces of a mebibyte, as the packs of a folder are read."""
+        """Store a pack in pieces of a mebibyte, the size in which packs are read from a folder."""
         number, pending = 0, bytearray()
 
         async def put(piece: bytes) -> None:
@@ -178,7 +181,7 @@ class PostgresSide:
     # --- notes -----------------------------------------------------------------------------------------
 
     async def notes(self) -> tuple[Notes, list[str]]:
-        """All pages, and those that are damaged."""
+        """Return all pages, and the names of the damaged ones."""
         notes: Notes = {}
         left = []
         for owner, page, content, sha256 in await self._connection.fetch(

@@ -1,4 +1,4 @@
-"""The side of a move that is a data folder: SQLite's file, packs in files, notes in files."""
+"""A data folder as one side of a move: the SQLite file, packs in files, notes in files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Notes = dict[str, dict[str, bytes]]  # pages and records by owner
 
 
 class SqliteSide:
-    """One connection. ``open_source`` keeps other processes from writing until it is closed."""
+    """One connection. From ``open_source`` until it closes, other processes cannot write."""
 
     def __init__(self, folder: Path, connection: apsw.Connection) -> None:
         self._folder = folder
@@ -43,7 +43,7 @@ class SqliteSide:
 
     @classmethod
     def open_source(cls, folder: Path) -> SqliteSide:
-        """Raises StoreRefused for a store of another version."""
+        """Open an existing store for reading. Raises StoreRefused for another schema version."""
         path = folder / DATABASE
         connection = open_connection(path)
         try:
@@ -66,7 +66,7 @@ class SqliteSide:
 
     @classmethod
     def make(cls, folder: Path) -> SqliteSide:
-        """A new database in a folder that nothing names yet."""
+        """Create a new database in a folder that is not in use yet."""
         connection = prepare(folder / DATABASE)
         connection.execute("PRAGMA foreign_keys=OFF")  # checked at the end
         connection.execute("PRAGMA wal_autocheckpoint=10000")
@@ -79,7 +79,7 @@ class SqliteSide:
         self._connection.close()
 
     def commit(self) -> None:
-        """Check what the whole must satisfy, and end the transaction."""
+        """Check the foreign keys of the whole database, then commit."""
         connection = self._connection
         connection.execute("INSERT INTO title_index(title_index) VALUES ('rebuild')")
         for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
@@ -122,12 +122,12 @@ class SqliteSide:
         )
 
     async def counters(self) -> dict[str, int]:
-        """The highest number that each table has given, also to rows that are gone."""
+        """Return the highest number that each table has assigned, including to deleted rows."""
         rows: list[Row] = self._connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall()
         return dict(rows)
 
     async def set_counters(self, at_least: Mapping[str, int]) -> None:
-        """Numbers are not given again: only tables that count them have an entry."""
+        """Set the counters, so that numbers are not reused. Only tables with a counter have an entry."""
         rows: list[Row] = self._connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
         text: dict[str, str] = {name: statement or "" for name, statement in rows}
         own = await self.counters()
@@ -139,7 +139,7 @@ class SqliteSide:
     # --- bytes -----------------------------------------------------------------------------------------
 
     async def pack(self, pack: str, path: str) -> AsyncIterator[bytes]:
-        """The bytes of a pack, as far as they are there."""
+        """Yield the bytes of a pack, as far as they exist."""
         size = await self._packs.size(path)
         if not size:
             return
@@ -168,7 +168,7 @@ class SqliteSide:
     # --- notes -----------------------------------------------------------------------------------------
 
     async def notes(self) -> tuple[Notes, list[str]]:
-        """All pages, and what cannot be read."""
+        """Return all pages, and the names of what cannot be read."""
         folder = self._folder / "memory"
         names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
         notes: Notes = {}
@@ -177,7 +177,7 @@ class SqliteSide:
             if not (folder / name).is_dir() or (folder / name).is_symlink():
                 continue
             owner = "" if name == "%" else unquote(name)
-            records = await self._notebooks.records(owner)  # first: it finishes a write that was cut off
+            records = await self._notebooks.records(owner)  # first, because it finishes an interrupted write
             if found := await self._notebooks.contents(owner) | records:
                 notes[owner] = found
             left += [f"notes of {owner}: {problem}" for problem in await self._notebooks.problems(owner)]
@@ -207,4 +207,4 @@ def _order_by(table: MovedTable) -> str:
 
 
 def _skip_check(data: bytes) -> None:
-    """Do not check each piece: the pack is verified as a whole, blob by blob."""
+    """Skip the check of each piece: the whole pack is verified blob by blob."""

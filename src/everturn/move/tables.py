@@ -1,4 +1,4 @@
-"""Which rows are copied, in which order, and how they differ on the other side."""
+"""Decides which rows are copied, in which order, and how they change for the other database."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import msgspec
 from everturn.domain.errors import StoreBroken, StoreRefused
 from everturn.store.blobs.address import SCHEME
 
-# A row of a table, as both drivers give it. ``Any``: a column holds a number, a text, bytes or nothing.
+# A row as both drivers return it. ``Any``: a column holds a number, text, bytes or NULL.
 Row = tuple[Any, ...]
 
-# Tables of PostgreSQL that are not carried as rows: the schema's own; the search index, which fills again;
-# the bytes of packs and the notes, which are files with SQLite; secrets, encrypted for one database.
+# PostgreSQL tables that are not copied as rows: the schema's own tables; the search index, which is rebuilt;
+# packs and notes, which are files with SQLite; and secrets, which are encrypted for one database.
 _NOT_ROWS = frozenset(
     {"meta", "moves", "message_words", "unindexed", "pack_bytes", "notes", "secrets", "secret_holders"}
 )
-_OWN_COLUMNS = {"titles": {"grams"}, "events": {"seq"}}  # derived, or known to one database only
-# What orders the rows of tables that have no primary key in both databases.
+_OWN_COLUMNS = {"titles": {"grams"}, "events": {"seq"}}  # derived, or specific to one database
+# Order columns for tables that lack a primary key in one of the databases.
 _KEYS = {
     "events": ("session_no", "position"),
     "spendings": ("owner", "at", "purpose", "model", "usage"),
 }
-# Rows that say something about the database itself.
+# Rows about the database itself.
 CONDITIONS = {"records": "NOT (owner = 'system' AND kind = 'secrets')"}
 BATCH = 200
 
 
 class MovedTable(msgspec.Struct, frozen=True):
-    """``key``: the columns that order its rows, with whether each is a text."""
+    """A table to copy. ``key`` holds the columns that order its rows, and whether each is text."""
 
     name: str
     columns: tuple[str, ...]
@@ -42,7 +42,7 @@ class MovedTable(msgspec.Struct, frozen=True):
 
 
 class TableDescription(msgspec.Struct, frozen=True):
-    """A table as one database describes it. ``texts``: which of its columns are texts."""
+    """A table as one database describes it. ``texts`` names its text columns."""
 
     name: str
     columns: tuple[str, ...]
@@ -51,9 +51,9 @@ class TableDescription(msgspec.Struct, frozen=True):
 
 
 def tables_of(postgres: Sequence[TableDescription], sqlite: dict[str, frozenset[str]]) -> list[MovedTable]:
-    """The tables that are copied, in an order in which they can be filled.
+    """Return the tables to copy, in an order in which they can be filled.
 
-    ``postgres`` is in that order. Raises StoreBroken if the two databases do not have the same tables.
+    ``postgres`` is already in that order. Raises StoreBroken if the databases have different tables.
     """
     found = []
     for table in postgres:
@@ -72,7 +72,7 @@ def tables_of(postgres: Sequence[TableDescription], sqlite: dict[str, frozenset[
 
 
 def is_index(name: str) -> bool:
-    """Whether a table of SQLite belongs to a search index, or to SQLite itself."""
+    """True if an SQLite table belongs to a search index or to SQLite itself."""
     return name.startswith("sqlite_") or name.partition("_index")[1] != ""
 
 
@@ -80,7 +80,10 @@ Change = Callable[[Row], Row]
 
 
 def to_postgres(table: MovedTable, machine: str) -> Change:
-    """``machine``: the one that has the source's folders, which rows of SQLite need not name."""
+    """Change a row for PostgreSQL.
+
+    ``machine`` has the source's folders; rows in SQLite may leave it out.
+    """
     if table.name == "packs":
         return _change_packs(table, "folder", "database", "")
     if table.name in ("workspaces", "jobs"):
@@ -93,7 +96,10 @@ def to_postgres(table: MovedTable, machine: str) -> Change:
 
 
 def to_sqlite(table: MovedTable, machine_id: str) -> Change:
-    """``machine_id``: of the target's folder. Files of other machines come from their last checkpoint."""
+    """Change a row for SQLite.
+
+    ``machine_id`` belongs to the target's folder. Files of other machines come from their last checkpoint.
+    """
     if table.name == "packs":
         return _change_packs(table, "database", "folder", "blobs/")
     if table.name in ("workspaces", "jobs"):
@@ -102,7 +108,7 @@ def to_sqlite(table: MovedTable, machine_id: str) -> Change:
             _with_value(row, place, None) if (row[place] or "").startswith(f"{machine_id}@") else row
         )
     if table.name == "sessions":
-        # There is one machine only: any other would keep the session from being claimed.
+        # SQLite has one machine only. Any other value would prevent the session from being claimed.
         place = table.columns.index("machine")
         return lambda row: _with_value(row, place, None)
     return _keep

@@ -1,4 +1,4 @@
-"""Skills in a ZIP file. Nothing is unpacked to disk, and nothing is read beyond the bounds of a skill."""
+"""Reads skills from a ZIP file, in memory and within the size limits of a skill."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ from everturn.skills.content import (
 ARCHIVE_BYTES_MAX: Final = 20_000_000
 _MEMBERS_MAX: Final = 2_000
 _SKILLS_MAX: Final = 50
-_UNIX: Final = 3  # the system that a member was made on
+_UNIX: Final = 3  # the system that created a member
 _ENCRYPTED: Final = 0x1
 
 
 def read_archive(file: Path | IO[bytes], name: str) -> list[SkillContent]:
-    """All skills of a ZIP file: one for each folder with a SKILL.md. All of them are sound, or none is
-    returned.
+    """Return all skills of a ZIP file, one for each folder with a SKILL.md.
 
-    Raises Invalid.
+    Raises Invalid if any of them is not valid.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -60,7 +59,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> list[SkillContent]:
     for member in wanted:
         folder = next((one for one in folders if member.filename.startswith(one)), None)
         if folder is None:
-            continue  # beside the skills, e.g. a README of the whole
+            continue  # outside the skills, e.g. a README for the archive
         path = member.filename.removeprefix(folder)
         if path in files[folder] or len(files[folder]) >= FILES_MAX:
             raise Invalid(f"{name} holds {path} twice, or too many files.", hint=f"At most {FILES_MAX} each.")
@@ -75,7 +74,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> list[SkillContent]:
 
 
 def _check_member(member: zipfile.ZipInfo, name: str) -> None:
-    # What ``zipfile`` has made of the name: it drops what follows a NUL, and knows no backslash.
+    # Check the name as ``zipfile`` changed it: it cuts names at a NUL and leaves backslashes.
     check_path(member.orig_filename, name)
     kind = stat.S_IFMT(member.external_attr >> 16)
     if member.create_system == _UNIX and kind not in (0, stat.S_IFREG):
@@ -90,8 +89,10 @@ def _check_member(member: zipfile.ZipInfo, name: str) -> None:
 
 
 def _skill_folders(paths: list[str], name: str) -> list[str]:
-    """The folders with a SKILL.md, each ending with a slash; the outermost is "". A skill in a skill is part
-    of it."""
+    """Return the folders with a SKILL.md, each ending with a slash; the outermost is "".
+
+    A skill inside another skill is part of the outer one.
+    """
     folders = sorted(
         path.removesuffix(SKILL_FILE) for path in paths if PurePosixPath(path).name == SKILL_FILE
     )
@@ -104,7 +105,7 @@ def _skill_folders(paths: list[str], name: str) -> list[str]:
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, room: int) -> bytes:
-    """The sizes that a ZIP file states can be wrong: what is read is what counts."""
+    """Read one member. The limit counts the bytes read, because a ZIP file can state wrong sizes."""
     limit = min(FILE_BYTES_MAX, room)
     with archive.open(member) as file:
         content = file.read(limit + 1)

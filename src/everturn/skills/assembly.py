@@ -18,7 +18,7 @@ from everturn.skills.unpacked import Unpacked
 
 
 class BuiltSkills(msgspec.Struct, frozen=True):
-    """``book``: for people. ``turns``: for turns. ``tool``: for the agent."""
+    """``book`` serves users, ``turns`` serves turns, ``tool`` is the agent's."""
 
     book: SkillBook
     turns: TurnSkills
@@ -30,8 +30,10 @@ class BuiltSkills(msgspec.Struct, frozen=True):
 def build_skills(
     store: Store, home: Path, runtime: Runtime, *, owner: str, names_of: SkillNames | None = None
 ) -> BuiltSkills:
-    """``owner``: whose files the folders of skills and prompts in the data folder are. ``names_of``: the
-    skills of a profile."""
+    """Build the parts.
+
+    ``owner`` owns the skills and prompts in the data folder. ``names_of`` returns the skills of a profile.
+    """
     records, machine = store.records, store.machine.id
     shelf = SkillShelf(records, store.blobs)
     book = SkillBook(records, shelf, runtime, home, owner=owner, machine=machine)

@@ -1,4 +1,4 @@
-"""The skills as a person sees them: listed, made, imported, compared, trusted, switched and removed."""
+"""The skills as users manage them: list, create, import, compare, trust, switch on and off, remove."""
 
 from __future__ import annotations
 
@@ -51,8 +51,11 @@ class SkillUse(msgspec.Struct, frozen=True):
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """``found``: the newest content; None: its folder is not a skill, see ``problem``. ``trusted``: what the
-    agent gets; None: nothing. ``is_declined``: a person has seen the newest content and does not want it."""
+    """A skill and the decisions about it.
+
+    ``found`` is the newest content, or None if its folder is not a skill (see ``problem``). ``trusted`` is
+    the content that the agent gets, if any. ``is_declined``: a user saw the newest content and declined it.
+    """
 
     id: str
     scope: SkillScope
@@ -67,7 +70,7 @@ class Skill(msgspec.Struct, frozen=True):
 
     @property
     def is_changed(self) -> bool:
-        """True if a person has to decide about new content."""
+        """True if new content waits for a user's decision."""
         return self.found is not None and not self.is_declined and not _same(self.found, self.trusted)
 
 
@@ -88,13 +91,12 @@ def project_prefix(project: Path | str) -> str:
 
 
 def owner_of(owner: str, skill_id: str) -> str:
-    """Who owns the records of a skill."""
+    """Return the owner of a skill's records."""
     return SHARED if skill_id.startswith(f"{SkillScope.SHARED}.") else owner
 
 
 class SkillBook:
-    """``home``: the data folder; its folder of skills is read, never written. ``owner``: whose folder that
-    is."""
+    """``home`` is the data folder; its skills folder is only read. ``owner`` owns that folder."""
 
     def __init__(
         self,
@@ -117,8 +119,10 @@ class SkillBook:
     # --- reading -----------------------------------------------------------------------------------
 
     async def list(self, owner: str) -> Sequence[Skill]:
-        """The owner's skills, the shared ones, and those of projects, as they were found last. What the data
-        folder holds by now is taken in first."""
+        """Import new content from the data folder, then return all skills.
+
+        These are the owner's skills, the shared ones, and those of projects as last found.
+        """
         if owner == self._owner:
             await self.take_in()
         skills = [*await self._list_of(owner), *await self._list_of(SHARED)]
@@ -163,11 +167,9 @@ class SkillBook:
     async def add(
         self, owner: str, contents: Sequence[SkillContent], scope: SkillScope, origin: str
     ) -> Sequence[Skill]:
-        """Store new skills, or new contents of skills that are there. The agent gets none of it before it is
-        trusted.
+        """Store new skills, or new content of existing ones. The agent gets none of it until it is trusted.
 
-        Each skill is stored whole or not at all; after a crash, adding again changes nothing that is there
-        already.
+        Each skill is stored whole or not at all. After a crash it is safe to add them again.
         """
         if scope is SkillScope.PROJECT:
             raise Invalid(
@@ -184,10 +186,10 @@ class SkillBook:
         return [await self.get(owner, skill_id) for skill_id in made]
 
     async def take_in(self) -> None:
-        """Take in what the data folder's skills hold by now, if this machine has not seen it yet.
+        """Import changed skills from the data folder, if this machine has not seen that content yet.
 
-        The store is what counts, because other machines have no such folder. So only a folder that has
-        changed makes a new content: an edit on the page stays the newest one until the file changes too.
+        The store is authoritative, because other machines lack the folder. Only a folder that changed adds
+        new content: an edit on the page stays the newest until the file changes too.
         """
         self._known = await anyio.to_thread.run_sync(
             read_folders, self._home.resolve(), (FOLDER,), self._known
@@ -197,7 +199,7 @@ class SkillBook:
 
     async def _take_in_one(self, skill: FolderSkill) -> None:
         content = skill.content
-        # A folder that is not a skill may have any name; ids are parts of addresses.
+        # A folder that is not a skill may have any name, but ids are parts of addresses.
         skill_id = user_id(_plain_name(skill.folder) if content is None else content.name)
         seen_name, seen = f"{skill_id} {self._machine}", content.digest if content else f"! {skill.problem}"
         known = await self._records.get(self._owner, SEEN, seen_name)
@@ -208,15 +210,15 @@ class SkillBook:
             await self._records.put(self._owner, BROKEN, skill_id, problem)
         else:
             await self.add(self._owner, [content], SkillScope.USER, "folder")
-        # Last: after a crash before it, the same is taken in again.
+        # Last, so that after a crash the content is imported again.
         await self._records.put(self._owner, SEEN, seen_name, {"digest": seen})
 
     # --- deciding ----------------------------------------------------------------------------------
 
     async def trust(self, owner: str, skill_id: str, digest: str) -> Skill:
-        """Have the agent use this content from now on: the newest one, or one that was trusted before.
+        """Let the agent use this content from now on: the newest, or one that was trusted before.
 
-        Raises NotFound, and WrongState if the skill has changed meanwhile.
+        Raises NotFound, and WrongState if the skill changed in the meantime.
         """
         skill = await self.get(owner, skill_id)
         candidates = (skill.found, skill.trusted, *skill.earlier)
@@ -229,7 +231,7 @@ class SkillBook:
     async def use(
         self, owner: str, skill_id: str, version: SkillVersion, before: SkillVersion | None
     ) -> None:
-        """Make this the content that the agent gets; ``before`` is kept among the earlier ones."""
+        """Give the agent this content, and keep ``before`` as an earlier version."""
         holder = owner_of(owner, skill_id)
         if before is not None and before.digest != version.digest:
             await self._shelf.put(holder, EARLIER, f"{skill_id} {before.digest}", before)
@@ -249,7 +251,7 @@ class SkillBook:
             await self._records.delete(holder, EARLIER, name)
 
     async def decline(self, owner: str, skill_id: str, digest: str) -> Skill:
-        """Leave this content out and ask about it no more; a content that is trusted stays in use."""
+        """Decline this content and do not ask about it again. Trusted content stays in use."""
         skill = await self.get(owner, skill_id)
         if skill.found is None or skill.found.digest != digest:
             raise WrongState(f"The skill {skill.name} has changed meanwhile.", hint="Read it again.")
@@ -267,11 +269,13 @@ class SkillBook:
         return await self.get(owner, skill_id)
 
     async def remove(self, owner: str, skill_id: str) -> None:
-        """Remove a skill from the store. Its folder stays as it is, and is not taken in again before it
-        changes; a project's skill is asked about again. Raises NotFound."""
+        """Remove a skill from the store. Raises NotFound.
+
+        Its folder stays, and is imported again only after it changes. A project's skill is asked about again.
+        """
         skill = await self.get(owner, skill_id)
         holder = owner_of(owner, skill_id)
-        # First what the agent gets: a crash in between leaves a skill that is not trusted.
+        # Remove the trusted content first: a crash in between leaves a skill that is not trusted.
         for kind in (TRUSTED, FOUND, BROKEN, DECLINED, OFF, USED):
             await self._records.delete(holder, kind, skill_id)
         for version in skill.earlier:

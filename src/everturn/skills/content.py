@@ -1,5 +1,4 @@
-"""The content of a skill: its files, checked, with the name and the description that its SKILL.md gives
-it."""
+"""The validated content of a skill: its files, and the name and description from its SKILL.md."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _NAME_CHARS_MAX: Final = 64
 _PATH_CHARS_MAX: Final = 200
 _DEPTH_MAX: Final = 8
-# Left in folders by systems and programs; never part of a skill.
+# Files that systems and programs leave in folders; never part of a skill.
 JUNK: Final = frozenset((".git", ".DS_Store", "__MACOSX", "__pycache__", "Thumbs.db"))
 _HINT_BOUNDS: Final = "Keep large data beside the skill, in the workspace."
 
@@ -36,7 +35,7 @@ class RawFile(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str | None:
-        """None if it is not text."""
+        """Return the file as text, or None if it is not text."""
         try:
             text = self.content.decode()
         except UnicodeDecodeError:
@@ -56,7 +55,7 @@ class SkillContent(msgspec.Struct, frozen=True):
 
 
 def make_content(files: Mapping[str, RawFile], shown: str) -> SkillContent:
-    """Check the files and read the head of SKILL.md. ``shown``: how errors name the skill. Raises Invalid."""
+    """Check the files and read the head of SKILL.md. Errors call the skill ``shown``. Raises Invalid."""
     _check_files(files, shown)
     main = files.get(SKILL_FILE)
     if main is None:
@@ -94,7 +93,7 @@ def _read_main(content: bytes, shown: str) -> tuple[str, str]:
 
 
 def check_name(name: str, what: str) -> None:
-    """Of a skill or a prompt. Raises Invalid."""
+    """Check the name of a skill or a prompt. Raises Invalid."""
     if not _NAME.fullmatch(name) or len(name) > _NAME_CHARS_MAX:
         raise Invalid(
             f"{name[:80]!r} cannot be the name of a {what}.",
@@ -108,7 +107,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def digest_of(files: Mapping[str, RawFile]) -> str:
-    """Of all files with their names and whether they can be run."""
+    """Return a digest over the files, their names and their executable bits."""
     facts = [
         (path, hashlib.sha256(file.content).hexdigest(), file.is_executable)
         for path, file in sorted(files.items())
@@ -121,8 +120,7 @@ def is_junk(path: str) -> bool:
 
 
 def check_path(path: str, shown: str) -> None:
-    """Raises Invalid for a path that could lead out of the skill's folder, or that some systems cannot
-    hold."""
+    """Raise Invalid for a path that could leave the skill's folder, or that some systems cannot store."""
     parts = path.split("/")
     is_wrong = (
         path.startswith("/")
@@ -154,7 +152,7 @@ def _check_files(files: Mapping[str, RawFile], shown: str) -> None:
         if len(file.content) > FILE_BYTES_MAX:
             raise too_large(path, shown)
     for path in files:
-        # A file where another path has a folder could not be written beside it.
+        # The same name cannot be both a file and a folder.
         parent = path.rpartition("/")[0]
         while parent:
             if parent in files:

@@ -1,5 +1,4 @@
-"""Skills in folders of this machine: those of the data folder, and those of projects. Read only, without
-links."""
+"""Reads skills from folders of this machine: the data folder and projects. Never writes or follows links."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ PROJECT_FOLDERS: Final = (".agents/skills", ".claude/skills")
 _SKILLS_MAX: Final = 100
 _DEPTH_MAX: Final = 8
 
-# Size, times and place of each file: a folder with the same ones is not read again.
+# Size, times and path of each file. A folder with an unchanged signature is not read again.
 Signature = tuple[tuple[str, int, int, int, int], ...]
 
 
 class FolderSkill(msgspec.Struct, frozen=True):
-    """A folder with a SKILL.md. ``problem``: why it is no skill; then there is no content."""
+    """A folder with a SKILL.md. If it is not a valid skill, ``problem`` says why and there is no content."""
 
     folder: str  # its own name
     signature: Signature
@@ -47,8 +46,10 @@ class FolderSkill(msgspec.Struct, frozen=True):
 def read_folders(
     root: Path, within: tuple[str, ...], known: Mapping[str, FolderSkill]
 ) -> dict[str, FolderSkill]:
-    """The skills in these folders below the root, by path. ``known``: what was read before; a folder that
-    has not changed since is not read again."""
+    """Return the skills in these folders below the root, by path.
+
+    ``known`` holds earlier results; a folder that has not changed since is not read again.
+    """
     found: dict[str, FolderSkill] = {}
     try:
         handle = FolderHandle(root)
@@ -65,7 +66,7 @@ def read_folders(
 
 
 def read_folder(path: Path) -> SkillContent:
-    """One skill that a person names. Raises Invalid, OSError."""
+    """Read one skill that a user named. Raises Invalid, OSError."""
     with FolderHandle(path) as handle:
         return make_content(_read_files(handle, ".", path.name), path.name)
 
@@ -74,7 +75,7 @@ def _names_in(handle: FolderHandle, place: str) -> list[str]:
     try:
         fd = handle.open(place, os.O_RDONLY | os.O_DIRECTORY)
     except (OSError, ToolFailed):
-        return []  # none, or a link: links are not followed out of the folder
+        return []  # missing, or a link, which is not followed
     try:
         return sorted(name for name in os.listdir(fd) if name not in JUNK)
     finally:
@@ -118,8 +119,7 @@ def _read_files(handle: FolderHandle, path: str, shown: str) -> dict[str, RawFil
 def _walk(
     handle: FolderHandle, path: str, shown: str, inner: str = "", depth: int = 0
 ) -> Iterator[tuple[tuple[str, int, int, int, int], bool]]:
-    """Every file with its signature, and whether it can be run. Raises Invalid for links and special
-    files."""
+    """Return every file with its signature and executable bit. Raises Invalid for links and special files."""
     if depth > _DEPTH_MAX:
         raise Invalid(f"{shown} has folders that are nested too deeply.", hint=f"At most {_DEPTH_MAX}.")
     fd = handle.open(f"{path}/{inner}" if inner else path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

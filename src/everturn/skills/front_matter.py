@@ -1,8 +1,8 @@
 """The head of a SKILL.md or a prompt: a few lines of YAML between two lines of dashes.
 
-Only what such heads need is read: keys with texts, quoted or not, also over several lines. A value that YAML
-would make into something else (an anchor, a tag, a list) is refused where a text is needed, and skipped
-under other keys. There are no aliases, so nothing can grow, and ``no`` is the text "no".
+This reads only what such heads need: keys with text values, quoted or not, on one or several lines. A value
+that YAML would not read as text (an anchor, a tag, a list) is refused where text is needed, and skipped under
+other keys. Aliases are not supported, so input cannot expand, and ``no`` is the text "no".
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _ESCAPE: Final = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|(.))", re
 
 
 class Head(msgspec.Struct, frozen=True):
-    """``fields``: the keys at the left margin that have texts. ``body``: what follows the head."""
+    """``fields`` holds the unindented keys with text values, ``body`` what follows the head."""
 
     fields: Mapping[str, str]
     body: str
 
 
 def read_head(text: str, file: str, wanted: Sequence[str]) -> Head:
-    """The head and the rest. ``wanted``: the keys whose values must be texts. No head: no fields.
+    """Split a file into its head and its body. Without a head there are no fields.
 
-    Raises Invalid, naming the line.
+    The values of the ``wanted`` keys must be text. Raises Invalid, naming the line.
     """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     lines = text.split("\n")
@@ -65,7 +65,7 @@ def read_head(text: str, file: str, wanted: Sequence[str]) -> Head:
 
 
 def _is_item(line: str) -> bool:
-    """A list under a key may begin at the left margin."""
+    """True for a list item. A list under a key may be unindented."""
     return line.startswith("- ") or line.rstrip() == "-"
 
 

@@ -1,5 +1,4 @@
-"""The skills of turns: which ones a turn may use, what the model reads of them, and what has to be asked
-first."""
+"""Decides which skills a turn may use, what the model reads of them, and what to ask the user first."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ from everturn.workspace.lines import diff_lines
 
 _QUESTION_CHARS_MAX: Final = 60_000
 _DIFF_CHARS_MAX: Final = 20_000
-_PROJECTS_MAX: Final = 50  # whose folders are remembered between turns
+_PROJECTS_MAX: Final = 50  # projects whose folders are remembered between turns
 
-SkillNames = Callable[[str | None], Awaitable[Sequence[str] | None]]  # of a profile; None: all
+SkillNames = Callable[[str | None], Awaitable[Sequence[str] | None]]  # the skills of a profile; None for all
 
 
 class ProjectSkill(msgspec.Struct, frozen=True):
-    """A skill of a project that no person has decided about."""
+    """A project's skill that no user has decided about."""
 
     id: str
     content: SkillContent
@@ -65,7 +64,7 @@ class TurnSkills:
         by_name: dict[str, OfferedSkill] = {}
         if names is not None and not names:
             return []
-        # Later ones hide earlier ones of the same name: what is nearer to the work counts.
+        # A later skill hides an earlier one of the same name: the one nearest to the work wins.
         for skill_id, version in await self._list_trusted(owner, workspace):
             if names is None or version.name in names:
                 by_name[version.name] = OfferedSkill(
@@ -90,8 +89,10 @@ class TurnSkills:
         return found
 
     async def _ids_in(self, workspace: Path | None) -> frozenset[str]:
-        """The skills that the project's folder holds now, also those that cannot be read: a file that is
-        broken for the moment takes nothing away."""
+        """Return the ids of the skills in the project's folder, including unreadable ones.
+
+        A file that is broken for a moment must not remove a skill.
+        """
         if workspace is None:
             return frozenset()
         found = await self._scan(workspace)
@@ -134,8 +135,11 @@ class TurnSkills:
         return version
 
     async def find(self, call: ToolCall) -> tuple[Path, ...]:
-        """See ``domain.skills.SkillFolders``. Folders that are not unpacked here yet are, if the call names
-        them: the turn may have read the skill on another machine."""
+        """See ``domain.skills.SkillFolders``.
+
+        Unpacks a folder that the call names and that this machine lacks: the turn may have read the skill on
+        another machine.
+        """
         words = " ".join(str(value) for value in call.arguments.values())
         names = await self._names_of(call.profile)
         folders: list[Path] = []
@@ -188,7 +192,7 @@ class TurnSkills:
         return list(found.values())
 
     async def _keep(self, owner: str, workspace: Path, one: ProjectSkill) -> SkillVersion:
-        """Store what was found, so that the page shows it whichever machine serves it."""
+        """Store what was found, so that the page shows it on any machine."""
         known = await self._shelf.get(owner, FOUND, one.id)
         if known is not None and known.digest == one.content.digest:
             return known
@@ -197,8 +201,11 @@ class TurnSkills:
         return version
 
     async def _batches(self, skills: Sequence[ProjectSkill]) -> list[list[ProjectSkill]]:
-        """In groups that one question can show in full. A skill that is too long for any is decided about on
-        the page, where its files are read one by one."""
+        """Group skills so that one question can show each group in full.
+
+        A skill that is too long for any question is decided on the page, where its files can be read one by
+        one.
+        """
         batches: list[list[ProjectSkill]] = []
         room = 0
         for skill in skills:
@@ -224,7 +231,7 @@ class TurnSkills:
         return Untrusted(name="", question=question, text=text, digest=_digest(batch))
 
     async def _show(self, skill: ProjectSkill) -> str:
-        """Everything that the model could read, file by file; of a change also the difference."""
+        """Return everything that the model could read, file by file, and for a change the difference."""
         before = {} if skill.trusted is None else await self._shelf.load(skill.trusted)
         shown = [f"== {skill.content.name} =="]
         if skill.trusted is not None:

@@ -1,7 +1,7 @@
-"""The library of prompts: texts with variables that a person sends by name, such as ``/weekly team=infra``.
+"""The prompt library: texts with variables that a user sends by name, such as ``/weekly team=infra``.
 
-A prompt is the user's own words. It becomes the message itself, so what was sent is in the transcript,
-whatever becomes of the prompt.
+A prompt counts as the user's own words. Its text becomes the message, so the transcript keeps what was sent
+even if the prompt changes later.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ARGUMENT: Final = re.compile(r"""\s*([A-Za-z][A-Za-z0-9_]{0,39})=("(?:[^"\\]|\\
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """``default`` None: a value has to be given."""
+    """A variable. Without a ``default`` (None) a value is required."""
 
     name: str
     default: str | None = None
@@ -62,7 +62,7 @@ class MissingValues(Invalid):
 
 
 def find_variables(text: str) -> tuple[Variable, ...]:
-    """Each once, in the order in which they come. The first default that is given counts."""
+    """Return each variable once, in order of appearance, with the first default given."""
     found: dict[str, str | None] = {}
     for match in _VARIABLE.finditer(text):
         default = None if match[2] is None else match[2].strip()
@@ -71,10 +71,9 @@ def find_variables(text: str) -> tuple[Variable, ...]:
 
 
 def fill(prompt: Prompt, values: Mapping[str, str], rest: str = "") -> str:
-    """The text with the values. They are put in as they are: a value that looks like a variable stays one
-    word.
+    """Return the text with the values inserted. A value that looks like a variable is not expanded.
 
-    ``rest``: words that belong to no variable; they follow the text. Raises MissingValues, Invalid.
+    ``rest`` is text that belongs to no variable; it is appended. Raises MissingValues, Invalid.
     """
     given = {one.name: values.get(one.name) or one.default for one in prompt.variables}
     if missing := [name for name, value in given.items() if value is None]:
@@ -87,13 +86,16 @@ def fill(prompt: Prompt, values: Mapping[str, str], rest: str = "") -> str:
 
 
 def fill_from_line(prompt: Prompt, line: str) -> str:
-    """The same from what a person types behind the name."""
+    """Fill the prompt from what the user typed after its name."""
     return fill(prompt, *read_line(prompt.variables, line))
 
 
 def read_line(variables: Sequence[Variable], line: str) -> tuple[dict[str, str], str]:
-    """Values, and words that belong to none: ``name=value`` and ``name="some words"`` come first, and what
-    follows goes to the first variable that has no value yet."""
+    """Split a line into values and remaining text.
+
+    ``name=value`` and ``name="some words"`` come first; what follows goes to the first variable without a
+    value.
+    """
     names = {one.name for one in variables}
     values: dict[str, str] = {}
     rest = line
@@ -111,8 +113,11 @@ def read_line(variables: Sequence[Variable], line: str) -> tuple[dict[str, str],
 
 
 class PromptBook:
-    """The prompts of each owner: records, reachable from every worker. The files of the data folder belong to
-    ``owner``; one that changes replaces the prompt of its name, and edits elsewhere do not change files."""
+    """The prompts of each owner, stored as records that every worker can read.
+
+    The files in the data folder belong to ``owner``. A changed file replaces the prompt of its name; edits
+    made elsewhere do not change files.
+    """
 
     def __init__(self, records: Records, clock: Clock, home: Path, *, owner: str, machine: str = "") -> None:
         self._records = records
@@ -120,8 +125,8 @@ class PromptBook:
         self._home = home
         self._owner = owner
         self._machine = machine
-        self._files: dict[str, tuple[int, int]] = {}  # those that were taken in, by size and time
-        self.problems: dict[str, str] = {}  # of files that cannot be read
+        self._files: dict[str, tuple[int, int]] = {}  # imported files: size and time
+        self.problems: dict[str, str] = {}  # files that cannot be read, and why
 
     async def list(self, owner: str) -> Sequence[Prompt]:
         await self._take_in(owner)
@@ -129,7 +134,7 @@ class PromptBook:
         return [msgspec.convert(value, Prompt) for value in found.values()]
 
     async def get(self, owner: str, name: str) -> Prompt:
-        """Raises NotFound."""
+        """Return one prompt. Raises NotFound."""
         await self._take_in(owner)
         value = await self._records.get(owner, PROMPT, name)
         if value is None:
@@ -141,7 +146,7 @@ class PromptBook:
         return await self._put(owner, make_prompt(name, text, description))
 
     async def remove(self, owner: str, name: str) -> None:
-        """Its file stays as it is, and makes the prompt again when it changes. Raises NotFound."""
+        """Remove a prompt. Its file stays, and creates the prompt again when it changes. Raises NotFound."""
         if not await self._records.delete(owner, PROMPT, name):
             raise NotFound("prompt", name)
 
@@ -200,7 +205,10 @@ def _from_file(file: str, content: bytes) -> Prompt:
 
 
 def _read_files(home: Path, known: Mapping[str, tuple[int, int]]) -> dict[str, tuple[tuple[int, int], bytes]]:
-    """The files that have changed since they were taken in. Links are not followed out of the data folder."""
+    """Return the files that changed since they were imported.
+
+    Links out of the data folder are not followed.
+    """
     folder = home / FOLDER
     try:
         names = sorted(path.name for path in folder.iterdir() if path.suffix == ".md")[:_FILES_MAX]

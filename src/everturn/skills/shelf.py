@@ -1,7 +1,7 @@
-"""What the store knows of skills: versions as records, their bytes as blobs.
+"""How skills are stored: versions as records, their bytes as blobs.
 
-Each fact about a skill is a record of its own kind, so that two workers that change different facts never
-overwrite each other's: what was found, what a person trusted, declined, switched off.
+Each fact about a skill (found, trusted, declined, switched off) is a record of its own kind, so that two
+workers that change different facts never overwrite each other.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SHARED: Final = "shared"  # owns the skills that all users of this server may us
 FOUND: Final = "skill.found"  # the newest content
 TRUSTED: Final = "skill.trusted"  # the content that the agent gets
 EARLIER: Final = "skill.earlier"  # contents that were trusted before; the name ends with the digest
-DECLINED: Final = "skill.declined"  # the digest of a content that is not wanted
+DECLINED: Final = "skill.declined"  # the digest of the declined content
 OFF: Final = "skill.off"
 BROKEN: Final = "skill.broken"  # why a folder is not a skill
-SEEN: Final = "skill.seen"  # the digest that this machine's folder had
+SEEN: Final = "skill.seen"  # the digest of this machine's folder when last imported
 USED: Final = "skill.used"  # the last turn that used it
 _VERSIONS: Final = (FOUND, TRUSTED, EARLIER)
 _WHOLE_BYTES_MAX: Final = 1 << 20  # larger blobs are read in pieces
@@ -37,7 +37,7 @@ class SkillShelf:
         blobs.add_roots(self._roots)
 
     async def store(self, content: SkillContent, at: int, origin: str, project: str = "") -> SkillVersion:
-        """Store the bytes; the version names them, and is not stored yet."""
+        """Store the bytes and return the version that names them. The version itself is not stored yet."""
         stored = await self._blobs.put_many([file.content for file in content.files.values()])
         files = tuple(
             SkillFile(path, blob.sha256, blob.size, file.is_executable)
@@ -46,7 +46,7 @@ class SkillShelf:
         return SkillVersion(content.name, content.description, content.digest, files, at, origin, project)
 
     async def put(self, owner: str, kind: str, name: str, version: SkillVersion) -> None:
-        # Found again: they are kept for a day from now, which is time enough to name them.
+        # Blobs that already exist are kept for another day, long enough to store the version.
         await self._blobs.find([file.sha256 for file in version.files])
         await self._records.put(owner, kind, name, msgspec.to_builtins(version))
 
@@ -59,7 +59,7 @@ class SkillShelf:
         return {name: _version(value) for name, value in found.items()}
 
     async def load(self, version: SkillVersion) -> dict[str, RawFile]:
-        """The bytes of its files. Raises BlobMissing, BlobDamaged, and what the store raises."""
+        """Return the bytes of its files. Raises BlobMissing, BlobDamaged, and what the store raises."""
         small = await self._blobs.read_small(
             [one.sha256 for one in version.files if one.size <= _WHOLE_BYTES_MAX]
         )
@@ -72,7 +72,7 @@ class SkillShelf:
         return files
 
     async def load_text(self, version: SkillVersion, path: str) -> bytes | None:
-        """The bytes of one file; None if it has no such file."""
+        """Return the bytes of one file, or None if the skill has no such file."""
         found = next((one for one in version.files if one.path == path), None)
         if found is None:
             return None

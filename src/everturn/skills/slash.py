@@ -1,4 +1,4 @@
-"""What a person can type after a slash besides commands: skills and prompts."""
+"""What a user can type after a slash besides commands: skills and prompts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINE: Final = re.compile(r"/([a-z0-9-]{1,64})(?:\s+|$)")
 
 
 class SlashEntry(msgspec.Struct, frozen=True):
-    """``variables``: of a prompt."""
+    """A skill or a prompt. Only a prompt has ``variables``."""
 
     name: str
     kind: Literal["skill", "prompt"]
@@ -26,14 +26,14 @@ class SlashEntry(msgspec.Struct, frozen=True):
 
 
 class Slash:
-    """Made once, and used by the page, by ``everturn chat`` and by chats on platforms."""
+    """One instance serves the page, ``everturn chat`` and chats on platforms."""
 
     def __init__(self, skills: Skills, prompts: PromptBook) -> None:
         self._skills = skills
         self._prompts = prompts
 
     async def list(self, owner: str, profile: str | None, workspace: Path | None) -> Sequence[SlashEntry]:
-        """Sorted by name. A skill hides a prompt of its name."""
+        """Return the entries sorted by name. A skill hides a prompt of the same name."""
         skills = await self._skills.list_offered(owner, profile, workspace)
         found = {
             one.name: SlashEntry(one.name, "prompt", one.description, one.variables)
@@ -43,8 +43,11 @@ class Slash:
         return [found[name] for name in sorted(found)]
 
     async def expand(self, owner: str, text: str, skills: Sequence[str] = ()) -> str | None:
-        """The message that a line such as ``/weekly team=infra`` stands for. None: it names no prompt, and
-        is sent as it is. ``skills``: names that mean a skill. Raises MissingValues."""
+        """Return the message for a line such as ``/weekly team=infra``.
+
+        None if the line names no prompt and is to be sent as it is. Names in ``skills`` mean skills. Raises
+        MissingValues.
+        """
         match = _LINE.match(text)
         if match is None or match[1] in skills:
             return None
@@ -55,7 +58,7 @@ class Slash:
         return fill_from_line(prompt, text[match.end() :])
 
     async def expand_in_chat(self, owner: str, text: str) -> str:
-        """The same for a message of a chat, which works in no project. Raises MissingValues."""
+        """Expand a message of a chat, which has no project. Raises MissingValues."""
         if not _LINE.match(text):
             return text
         skills = [one.name for one in await self._skills.list_offered(owner, None, None)]
@@ -63,5 +66,5 @@ class Slash:
         return text if expanded is None else expanded
 
     async def fill(self, owner: str, name: str, values: dict[str, str]) -> str:
-        """A prompt with these values. Raises NotFound, MissingValues."""
+        """Return a prompt filled with these values. Raises NotFound, MissingValues."""
         return fill(await self._prompts.get(owner, name), values)

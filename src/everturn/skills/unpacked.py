@@ -1,7 +1,6 @@
-"""Versions of skills as folders of this machine, so that commands in the sandbox can read and run their
-files.
+"""Unpacks skills into folders of this machine, so that commands in the sandbox can read and run their files.
 
-The store has the truth; a folder is made when it is needed, whole or not at all, and named by its digest.
+The store is authoritative. A folder is created on demand, whole or not at all, and named by its digest.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ _DIGITS: Final = 16
 
 
 class Unpacked:
-    """``folder``: in the data folder, which commands in the sandbox do not see but for what they are
-    shown."""
+    """``folder`` lies in the data folder, of which commands see only what is mounted for them."""
 
     def __init__(self, folder: Path, shelf: SkillShelf) -> None:
         self._folder = folder
@@ -38,7 +36,7 @@ class Unpacked:
         return (self._folder / self.name(version)).is_dir()
 
     async def find(self, version: SkillVersion) -> Path:
-        """The folder with the files of this version."""
+        """Return the folder with this version's files, and unpack it if needed."""
         target = self._folder.resolve() / self.name(version)
         if not self.has(version):
             files = await self._shelf.load(version)
@@ -58,19 +56,19 @@ def _unpack(target: Path, files: dict[str, RawFile]) -> None:
             place.chmod(0o555 if file.is_executable else 0o444)
         DiskSync().sync_file_system(
             made
-        )  # before the rename: a power cut must not leave empty files under the name
+        )  # before the rename, so that a power cut leaves no empty files under the final name
         try:
             os.rename(made, target)
         except OSError:
             if not target.is_dir():
                 raise
-            # Another call has made the same one meanwhile.
+            # Another call created the same folder in the meantime.
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a process that died has left behind."""
+    """Remove leftovers of a process that died."""
     for path in folder.iterdir():
         if is_temporary(os.fsencode(path.name)) and path.stat().st_mtime < time.time() - STALE_S:
             shutil.rmtree(path, ignore_errors=True)

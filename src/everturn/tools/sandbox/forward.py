@@ -1,5 +1,6 @@
-"""Runs inside the sandbox, standard library only: listens where programs look for a proxy, forwards to the
-gate's socket file, and becomes the given command.
+"""Runs inside the sandbox: listens as a proxy, forwards to the gate's socket file, and becomes the command.
+
+Standard library only.
 
 Usage: forward.py SOCKET PORT COMMAND [ARGUMENT ...]
 """
@@ -16,7 +17,7 @@ def main() -> None:
     gate, port, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     listener = socket.create_server(("127.0.0.1", port))
     if os.fork() == 0:
-        # A second fork, so that the command has no child that it did not start.
+        # Fork twice, so that the command has no child that it did not start.
         if os.fork() == 0:
             _release_pipes()
             _serve(listener, gate)
@@ -27,7 +28,7 @@ def main() -> None:
 
 
 def _release_pipes() -> None:
-    """Close the command's pipes here: the server reads them until every copy is closed."""
+    """Close our copies of the command's pipes, because the server reads until every copy is closed."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
@@ -54,7 +55,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
     except OSError:
-        return  # one side is gone; closing both ends the other direction
+        return  # one side is gone; closing both sockets ends the other direction
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Calls of the kernel that Python has no names for. Standard library only: keepers import it."""
+"""System calls that Python does not wrap. Standard library only: keepers import it."""
 
 from __future__ import annotations
 

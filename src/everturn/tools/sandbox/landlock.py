@@ -1,8 +1,10 @@
-"""The second level of the sandbox: Landlock and a filter of system calls, where bubblewrap cannot run.
+"""The second level of the sandbox, for machines where bubblewrap cannot run: Landlock and a system call
+filter.
 
-It needs no namespace, no mount and no right that a container does not have. The command gets the same view as
-far as rules on paths can give it: Landlock can allow a folder, but nothing below it can be taken away
-again. What follows from that is computed (``gaps``) and shown, and the policy asks where a rule relied on it.
+It needs no namespaces, no mounts and no rights that a container lacks. The command gets the same view as
+under bubblewrap, as far as path rules allow: Landlock can allow a folder, but cannot exclude anything below
+it. ``gaps`` lists the protections that are missing as a result. Users see them, and the policy asks where a
+rule relied on one.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ from everturn.tools.sandbox.trial import CONFINED_SCRIPT, GATE_PROGRAM, TrialEnd
 from everturn.tools.sandbox.view import SandboxView, environment, python_program
 
 _CREATE_RULESET, _VERSION = 444, 1
-# Rights on files and folders; linux/landlock.h.
+# Rights on files and folders, from linux/landlock.h.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _REMOVE, _MAKE_CHAR, _MAKE_BLOCK = 0x30, 0x40, 0x800
-_MAKE = 0x80 | 0x100 | 0x400 | 0x1000  # folders, files, pipes with a name, links: no sockets, no devices
+_MAKE = 0x80 | 0x100 | 0x400 | 0x1000  # folders, files, named pipes, links; no sockets, no devices
 _REFER, _TRUNCATE, _IOCTL_DEVICE = 0x2000, 0x4000, 0x8000
 _FIRST_RIGHTS = 0x1FFF
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
@@ -38,15 +40,15 @@ _WRITE = _READ | _WRITE_FILE | _REMOVE | _MAKE | _REFER | _TRUNCATE
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEVICE
 _DEVICE = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEVICE
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_ACCOUNTS = ("passwd", "group")  # by which programs find the name of their user
+_ACCOUNTS = ("passwd", "group")  # programs look up their user's name here
 _TCP = 3  # to bind and to connect
 _ABSTRACT_SOCKETS, _SIGNALS = 1, 2
-# The versions of Landlock from which it knows something.
+# The Landlock versions that introduced each feature.
 _KNOWS_REFER, _KNOWS_TRUNCATE, _KNOWS_TCP, _KNOWS_IOCTL, _KNOWS_SCOPES = 2, 3, 4, 5, 6
 
 
 class Rule(NamedTuple):
-    """What may be done below a path. ``identity``: of the only file or folder that it may be."""
+    """What a command may do below a path. ``identity``: the only file or folder that the path may name."""
 
     path: str
     rights: int
@@ -55,7 +57,7 @@ class Rule(NamedTuple):
 
 
 class LandlockFinding(NamedTuple):
-    """What a trial found. ``problem``: why this level cannot be used; empty if it can."""
+    """The result of a trial. ``problem`` says why this level cannot be used; empty if it can."""
 
     problem: str
     has_gate: bool = False
@@ -63,7 +65,10 @@ class LandlockFinding(NamedTuple):
 
 
 class Landlock:
-    """Makes the words that start a command under Landlock. ``version_max``: act as on an older kernel."""
+    """Builds the command lines that start commands under Landlock.
+
+    ``version_max`` makes it behave as on an older kernel.
+    """
 
     def __init__(self, home: Path, holds: Holds, *, version_max: int = 1000) -> None:
         self._home = home
@@ -82,7 +87,7 @@ class Landlock:
         return self._found.has_gate
 
     def try_it(self) -> str:
-        """Find out what works here by running it; return why it cannot be used, or nothing."""
+        """Run a trial; return why this level cannot be used, or an empty string."""
         self.version = min(landlock_version(), self._version_max)
         if not self.version:
             return "this kernel has no Landlock, or it is switched off"
@@ -97,7 +102,7 @@ class Landlock:
         return self._found.problem
 
     def gaps(self) -> tuple[str, ...]:
-        """What bubblewrap covers and this level does not, here, one sentence each."""
+        """Return the protections that bubblewrap would give and this level lacks here, one sentence each."""
         gaps = [
             "Commands in a project ask: files that other programs run there (Git settings and hooks, "
             "editor folders) cannot be made read-only. They are watched, and a command that changes one is "
@@ -122,7 +127,7 @@ class Landlock:
 
     @contextmanager
     def command(self, start: Start) -> Iterator[Ready]:
-        """The words start a keeper of the command."""
+        """Yield the words that start a keeper for the command."""
         with ExitStack() as stack:
             passed = list(start.pipes or ())
             for fd in passed:
@@ -130,7 +135,7 @@ class Landlock:
             file = memory_file("spec", marshal.dumps(self._spec(start)), stack)
             yield Ready([sys.executable, "-I", "-S", start_keeper.__file__, str(file)], [*passed, file])
 
-    # ``Any``: the keeper, which reads it, imports nothing that could check a shape.
+    # ``Any``: the keeper reads this and imports no library that could validate it.
     def _spec(self, start: Start) -> dict[str, Any]:
         if self._numbers is None:
             raise OSError(errno.ENOSYS, f"there is no filter of system calls for {platform.machine()}")
@@ -151,7 +156,7 @@ class Landlock:
             limits[resource.RLIMIT_NPROC] = view.limits.processes + _tasks_of_user()
         return {
             "words": [*start.first, *start.argv],
-            # Git gives up where it may not read the machine's settings, instead of going on without them.
+            # If Git may not read the machine's settings, it fails instead of going on without them.
             "env": {"GIT_CONFIG_NOSYSTEM": "1", **environment(view)},
             "workspace": str(view.workspace),
             "write": [str(path) for path in (*write, *view.write)],
@@ -183,7 +188,8 @@ class Landlock:
         }
 
     def _handled_rights(self, network: str) -> tuple[int, int, int]:
-        """What Landlock refuses unless a rule allows it: on files, on the network, beyond the command."""
+        """Return what Landlock refuses unless a rule allows it: on files, on the network, outside the
+        command."""
         files = _FIRST_RIGHTS
         for version, right in (
             (_KNOWS_REFER, _REFER),
@@ -196,7 +202,7 @@ class Landlock:
         return files, net, scoped
 
     def _rules(self, start: Start) -> Iterator[Rule]:
-        """Raises OSError if one would show the data folder."""
+        """Return the rules for this view. Raises OSError if one would expose the data folder."""
         view, identities = start.view, {place.path: place.identity for place in start.same}
         names = (*bubblewrap.ETC, *_ACCOUNTS, *(bubblewrap.ETC_NETWORK if view.host_network else ()))
         for path in (*bubblewrap.SYSTEM, *(f"/etc/{name}" for name in names), "/proc"):
@@ -207,7 +213,7 @@ class Landlock:
         shown += [(each, _WRITE) for each in view.write]
         shown.append((view.workspace, _READ if view.is_read_only else _WRITE))
         for place, rights in shown:
-            if self._home.is_relative_to(place):  # who may use the one may use the other
+            if self._home.is_relative_to(place):  # access to the folder would give access to the data folder
                 raise OSError(
                     errno.EACCES, f"It holds Everturn's data folder, which Landlock cannot hide: {place}"
                 )
@@ -234,7 +240,7 @@ class Landlock:
 
 
 def landlock_version() -> int:
-    """The version of Landlock that this kernel has; 0 if it has none."""
+    """Return the Landlock version of this kernel, 0 if it has none."""
     if sys.platform != "linux":
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
@@ -245,7 +251,7 @@ def landlock_version() -> int:
 
 
 def _tasks_of_user() -> int:
-    """How many processes and threads this user has: the kernel's limit counts them all."""
+    """Count this user's processes and threads, because the kernel's limit counts them all."""
     count, user = 0, os.geteuid()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():

@@ -1,12 +1,12 @@
-"""Prepares the process and then executes bubblewrap in it. Standard library only, no site packages.
+"""Prepares the process, then executes bubblewrap in it. Standard library only, no site packages.
 
 Usage: launch.py LIMITS KEYCTL UID COUNT FD ... PROGRAM [ARGUMENT ...]
 
 LIMITS are comma-separated pairs KIND=MOST for setrlimit(2). KEYCTL is the number of keyctl(2) on this
-machine, 0 if it is not known: bubblewrap gets a session keyring of its own, because otherwise the sandbox
-could read the server's. With UID 0 that is all. Otherwise the caller is root: the mounts in the given
+machine, 0 if unknown. Bubblewrap gets its own session keyring, because otherwise the sandbox could read the
+server's. With UID 0 nothing else is done. With another UID the caller is root: the mounts in the given
 descriptors are attached below /sys, in a mount namespace of this process alone, and bubblewrap runs as UID.
-Its environment is empty but for the mark of a job.
+Its environment holds nothing except the mark of a job.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _JOIN_SESSION_KEYRING = 1
 _CLONE_NEWNS = 0x20000
 _MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV = 0x4000, 0x40000, 2, 4
 _MOVE_MOUNT, _FROM_DESCRIPTOR, _AT_FDCWD = 429, 4, -100
-# Covered in the namespace of this process: the folder always exists, and bubblewrap needs nothing in it.
+# Mounted over in this process's namespace. The folder always exists, and bubblewrap needs nothing in it.
 _PLACE = "/sys"
 
 
 def place(index: int) -> str:
-    """Where the mount with this index is attached."""
+    """Return where the mount with this index is attached."""
     return f"{_PLACE}/{index}"
 
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _limit(words: str) -> None:
-    """Set the limits, and a lower priority than the server, which must be able to end the command."""
+    """Set the limits and a lower priority, so that the server can always end the command."""
     os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
     for word in words.split(","):
         kind, most = map(int, word.split("="))

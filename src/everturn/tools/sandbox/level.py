@@ -1,4 +1,4 @@
-"""What every level of the sandbox does: it makes the words that start one command."""
+"""The interface of a sandbox level, which builds the words that start one command."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ Holds = Callable[[str], bool]
 
 
 class BlockPipes(NamedTuple):
-    """``info`` tells a command's first process, which begins when ``hold`` is closed or written to."""
+    """``info`` receives the command's first process, which waits until ``hold`` is closed or written to."""
 
     info: int
     hold: int
 
 
 class Start(msgspec.Struct, frozen=True):
-    """One command. ``first``: what becomes it when it may begin. ``kept``: what is mounted over its view.
-    ``same``: what must be as it was seen. ``pipes``: the other ends of ``BlockPipes``, closed by the
-    level. ``parent``: the process id of its starter, if known."""
+    """One command to start.
+
+    ``first``: words that run first and become the command when it may begin. ``kept``: mounts over its view.
+    ``same``: files that must not have changed. ``pipes``: the other ends of ``BlockPipes``, which the level
+    closes. ``parent``: the process id of its starter, if known.
+    """
 
     argv: Sequence[str]
     view: SandboxView
@@ -45,5 +48,5 @@ class Ready(NamedTuple):
 
 class SandboxLevel(Protocol):
     def command(self, start: Start) -> AbstractContextManager[Ready]:
-        """Everything that is inherited is closed at the end of the block. Raises OSError."""
+        """Yield the words. The inherited descriptors are closed when the block ends. Raises OSError."""
         ...

@@ -1,6 +1,6 @@
-"""Finds the processes of a call that runs without a sandbox, by a mark in their environment.
+"""Finds the processes of a call without a sandbox by a mark in their environment.
 
-The bubblewrap of a job carries it too; the command in it does not, and dies with it.
+A job's bubblewrap carries the mark too. The command inside does not, but dies with bubblewrap.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _EMPTY_LOOKS = 2
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process that carries the mark, until there is none; one may start another meanwhile.
+    """Kill the processes that carry the mark until none is left.
 
-    One look that finds none is not enough: a process can start another after the list of processes was read,
-    and end before its own environment is read.
+    One scan that finds none is not enough: a process can start another after the process list was read, and
+    exit before its own environment is read.
     """
     empty = 0
     for _ in range(_LOOKS_MAX):

@@ -1,4 +1,4 @@
-"""Files in memory through which a child gets what must not be on its command line."""
+"""In-memory files that pass data to a child without putting it on the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 
 def memory_file(name: str, content: bytes, stack: ExitStack) -> int:
-    """A file in memory, read from its beginning, closed with the stack."""
+    """Return an in-memory file, positioned at its beginning and closed with the stack."""
     fd = os.memfd_create(name, 0)
     stack.callback(os.close, fd)
     left = memoryview(content)

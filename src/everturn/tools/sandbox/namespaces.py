@@ -1,9 +1,9 @@
-"""The first level of the sandbox: bubblewrap, with namespaces of its own.
+"""The first level of the sandbox: bubblewrap, with its own namespaces.
 
 Four things are easy to get wrong:
 
-- ``--clearenv`` alone is not enough: /proc/1/environ inside still shows what bubblewrap itself was
-  started with. So bubblewrap gets an empty environment too.
+- ``--clearenv`` alone is not enough: inside, /proc/1/environ still shows bubblewrap's own environment.
+  Therefore bubblewrap is started with an empty one.
 - Started by root, bubblewrap keeps every capability, and a remount leaves the sandbox. So all are
   dropped, and where the kernel allows it the process is an ordinary user without nested namespaces.
 - Without capabilities root is still the owner of the kernel's settings and of most files. So for root
@@ -41,12 +41,12 @@ from everturn.tools.sandbox.view import SandboxView
 
 
 class Bubblewrap:
-    """``home`` is the data folder; nothing of it is visible inside, even where it lies in a system folder."""
+    """``home`` is the data folder. It is invisible inside, even if it lies in a system folder."""
 
     def __init__(self, home: Path, holds: Holds, program: str | None = None) -> None:
         self._home = home
         self._holds = holds
-        self._folder = home / "sandbox"  # what the sandbox shows as /etc/passwd and /etc/group
+        self._folder = home / "sandbox"  # holds the sandbox's /etc/passwd and /etc/group
         self.program = program or shutil.which("bwrap")
         self._level = Level()  # the strongest that works here
         self._ids: IdMap | None = None  # for root only
@@ -60,7 +60,7 @@ class Bubblewrap:
 
     @property
     def lacks(self) -> list[str]:
-        """What a stronger way to run bubblewrap has, in words."""
+        """What is missing compared with a stronger way to run bubblewrap, in words."""
         lacks = [self._level.lacks] if self._level.lacks else []
         if self._numbers is None:
             lacks.append(f"There is no filter of system calls for {platform.machine()}.")
@@ -72,7 +72,7 @@ class Bubblewrap:
         return _is_root() and not self._level.is_dropped
 
     def try_it(self) -> str:
-        """Find the strongest way that works here by running it; return what went wrong if none does."""
+        """Find the strongest way that works here by trying; return what went wrong if none does."""
         if self.program is None:
             return "bubblewrap is not installed."
         passwd, group = account_files(self._home)
@@ -101,7 +101,7 @@ class Bubblewrap:
 
     @contextmanager
     def command(self, start: Start) -> Iterator[Ready]:
-        """The words start bubblewrap."""
+        """Yield the words that start bubblewrap."""
         with self._bubblewrap(start) as ready:
             before = (*start.first, *only_if(start.same), *through_gate(start.view))
             yield Ready([*ready.words, *before, *start.argv], ready.passed)
@@ -139,14 +139,14 @@ class Bubblewrap:
     def _limits(self, limits: ProcessLimits, *, is_dropped: bool) -> str:
         values = limits.values()
         if is_dropped and not self._holds("pids"):
-            # Set before the user namespace exists, it counts all sandboxes together. Better than no limit.
+            # A limit set before the user namespace exists counts all sandboxes together. That beats no limit.
             values[resource.RLIMIT_NPROC] = limits.processes
         return ",".join(f"{kind}={most}" for kind, most in values.items())
 
     def _mounts(self, view: SandboxView, stack: ExitStack) -> dict[Path, int]:
-        """For root: mounts through which an ordinary user can reach everything that the view shows.
+        """Return the mounts through which the sandbox's user can reach everything in the view.
 
-        Empty if bubblewrap runs as our own user: because that is not root, or because a file system of this
+        Empty if bubblewrap runs as our own user, because that is not root or because a file system in this
         view cannot map owners.
         """
         if self._ids is None or not self._level.is_dropped:
@@ -185,4 +185,4 @@ def _id_map() -> IdMap | None:
     try:
         return IdMap.open()
     except OSError:
-        return None  # the levels that need it fail their trial, and the state says what that means
+        return None  # the levels that need it fail their trial, and the state reports that
