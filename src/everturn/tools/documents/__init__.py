@@ -1,2 +1,1 @@
-"""Documents as text: conversion in a child process, what is kept of it, knowledge, and the tools that
-search."""
+"""Converts documents to text in a child process, and stores and searches the text."""

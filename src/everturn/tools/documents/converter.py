@@ -1,4 +1,4 @@
-"""Runs the conversion of one file in a child process, with limits, and reads its answer with care."""
+"""Converts one file in a child process with limits, and treats its answer as untrusted."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ from everturn.tools.sandbox.sandbox import Sandbox
 from everturn.tools.sandbox.view import SandboxView, program_folders
 from everturn.tools.terminal.process import Command, run
 
-BYTES_MAX: Final = 100_000_000  # a larger document is refused before it is read
+BYTES_MAX: Final = 100_000_000  # larger documents are refused unread
 _TIMEOUT_S = 120.0
 _AT_ONCE = 2
 _LEFT_BEHIND_S = 3600
 _LIMITS = ProcessLimits(memory_mib=program.MEMORY_MIB + 128, processes=32, file_mib=1)
-# Gives a document's bytes to a file that it is handed.
+# Writes a document's bytes to the given file.
 Copy = Callable[[BinaryIO], None]
 
 
 class Converter:
-    """``home``: the data folder. What is being converted is copied there, where only the child can read
-    it."""
+    """``home`` is the data folder. The file is copied to a place there that only the child can read."""
 
     def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
         self._sandbox = sandbox
@@ -44,8 +43,10 @@ class Converter:
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
 
     async def convert(self, kind: str, suffix: str, pieces: AsyncIterator[bytes]) -> Document:
-        """The document whose bytes these are. What cannot be read has an ``error``; raises what
-        ``pieces`` raises, and OSError if it cannot be copied."""
+        """Convert these bytes to a document, which has an ``error`` if it cannot be read.
+
+        Raises what ``pieces`` raises, and OSError if the bytes cannot be copied.
+        """
         async with self._limiter:
             await anyio.to_thread.run_sync(self._prepare)
             with _copy(self._folder, suffix) as copy:
@@ -73,14 +74,14 @@ class Converter:
             return msgspec.json.decode(ran.output, type=Document)
         except msgspec.MsgspecError:
             said = ran.output[-300:].decode("utf-8", "replace").strip()
-            # The kernel ends a child that takes too much memory or time without a word.
+            # The kernel kills a child that uses too much memory or time, without any message.
             return Document(
                 error=f"Reading it failed or hit a limit (exit {ran.exit_code}). {said}".strip(),
                 is_passing=ran.exit_code == 1,
             )
 
     def _prepare(self) -> None:
-        """Make the folders, and remove what a crash left in them."""
+        """Create the folders and remove leftovers of a crash."""
         (self._folder / "empty").mkdir(mode=0o700, parents=True, exist_ok=True)
         before = time.time() - _LEFT_BEHIND_S
         for path in self._folder.glob("document-*"):
@@ -106,7 +107,7 @@ def _copy(folder: Path, suffix: str):  # type: ignore[no-untyped-def]  # the wra
 
 
 def _folders() -> Sequence[Path]:
-    """What the child needs: our Python with its packages, and this package, which may lie elsewhere."""
+    """Return the folders that the child needs: Python, its packages, and this package."""
     package = Path(everturn.__file__).parent
     folders = list(program_folders(sys.executable))
     if not Path(os.path.realpath(sys.executable)).is_relative_to("/usr") and not folders:
@@ -117,4 +118,4 @@ def _folders() -> Sequence[Path]:
 
 
 async def _ignore(_: str) -> None:
-    """The answer is data, not output to be shown."""
+    """Show nothing: the answer is data."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-SECTION_CHARS_MAX = 4_000  # a longer one is given as several, with the same place
-TEXT_BYTES_MAX = 10_000_000  # of a whole document; the answer of the child has to fit its output
+SECTION_CHARS_MAX = 4_000  # a longer section is split into several with the same place
+TEXT_BYTES_MAX = 10_000_000  # of a whole document, so that the child's answer fits its output limit
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -14,8 +14,11 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``error``: why nothing could be read. ``notes``: what was left out of it. ``is_passing``: the file
-    is not to blame for the error, so another attempt may succeed."""
+    """A converted document.
+
+    ``error`` says why nothing could be read, ``notes`` what was left out. ``is_passing``: the error was not
+    the file's fault, so another attempt may succeed.
+    """
 
     title: str = ""
     sections: tuple[Section, ...] = ()
@@ -28,13 +31,13 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum(len(section.text) for section in self.sections)
 
     def text(self) -> str:
-        """The whole, with the places as headings."""
+        """Return the whole text, with the places as headings."""
         parts = [f"[{one.place}]\n{one.text}" if one.place else one.text for one in self.sections]
         return "\n\n".join([*parts, *(f"[{note}]" for note in self.notes)])
 
 
 def split(sections: tuple[Section, ...]) -> tuple[Section, ...]:
-    """The sections, none longer than ``SECTION_CHARS_MAX``, cut at line ends where there are any."""
+    """Return the sections, each at most ``SECTION_CHARS_MAX`` long and cut at line ends where possible."""
     found: list[Section] = []
     for section in sections:
         text = section.text

@@ -1,7 +1,7 @@
 """The documents that are attached to sessions, each converted once.
 
-The text of a document is an artifact of the session that had it converted, so every worker finds it. It
-is derived: if it is gone, the document is converted again.
+A document's text is stored as an artifact of the session that first converted it, so every worker finds it.
+If the artifact is gone, the document is converted again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from everturn.tools.documents.converter import BYTES_MAX, Converter, too_large
 from everturn.tools.documents.document import Document
 
 _KIND = "document"
-_VERSION = 1  # of the conversion: what an earlier one made is made again
+_VERSION = 1  # of the conversion; results of earlier versions are converted again
 _PLACES_SHOWN = 40
 _HEAD_CHARS = 3_000
 _ATTACHED_MAX = 200
@@ -40,13 +40,15 @@ class Documents:
         self._records = records
 
     async def list_attached(self, owner: str, session_id: str) -> Sequence[File]:
-        """The session's attached files that have text, newest first."""
+        """Return the session's attached files that have text, newest first."""
         found = await self._files.list_uploads(owner, session_id, limit=_ATTACHED_MAX)
         return [file for file in found if kind_of(file) is not None]
 
     async def read(self, owner: str, session_id: str, file: File) -> Document:
-        """The file as text; from its artifact if it was converted before. Raises what reading files
-        raises."""
+        """Return the file as text, from its artifact if it was converted before.
+
+        Raises what reading files raises.
+        """
         kept = await self._load_kept(owner, file)
         if kept is not None:
             return kept
@@ -65,7 +67,7 @@ class Documents:
         return found
 
     async def forget(self, owner: str, session_id: str) -> None:
-        """Drop what is known about texts that go with a deleted session."""
+        """Forget the texts that are deleted with a session."""
         for name, value in (await self._records.list(owner, _KIND)).items():
             if value["session_id"] == session_id:
                 await self._records.delete(owner, _KIND, name)
@@ -81,7 +83,7 @@ class Documents:
             artifact = await self._files.get(owner, kept.artifact)
             content = b"".join([piece async for piece in self._files.read(artifact)])
         except (NotFound, Gone, FileMissing):
-            return None  # it went with the session that had it converted
+            return None  # it was deleted with the session that converted it
         return msgspec.json.decode(content, type=Document)
 
     async def _convert(self, file: File) -> Document:
@@ -95,14 +97,14 @@ class Documents:
 
 
 def kind_of(file: File) -> str | None:
-    """How the file is converted; None if it has no text."""
+    """Return how the file is converted; None if it has no text."""
     return document_kind(file.name, file.media_type) or (
         "text" if file.media_type.startswith("text/") or file.media_type.endswith(("json", "xml")) else None
     )
 
 
 def show(document: Document, file: File, chars_max: int, *, can_search: bool) -> str:
-    """What a model is given of an attached document: all of it, or its beginning and how to go on."""
+    """Return what the model sees of an attached document: all of it, or its beginning and how to read on."""
     if document.error:
         return f"[This document could not be read. {document.error} Tell the user.]"
     whole = document.text()

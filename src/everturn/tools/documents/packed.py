@@ -1,7 +1,7 @@
-"""What office programs write: ZIP files of XML, read within bounds.
+"""Reads office files, which are ZIP archives of XML, within size limits.
 
-XML is read as a stream and never held as a tree, so memory does not follow the size of a document.
-Entities are refused: no document needs its own, and they can grow without bound.
+XML is read as a stream and never held as a tree, so memory use does not depend on the size of the document.
+Entities are refused: office files do not need them, and they can expand without bound.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ End = Callable[[str], None]
 
 
 class PackedUnreadable(Exception):
-    """The document cannot be read; the message says why, and what to do."""
+    """The document cannot be read; the message says why and what to do."""
 
 
 class PackedDocument:
-    """A ZIP file whose members together may unpack to a bounded size."""
+    """A ZIP file with a limit on the total unpacked size of its members."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -64,7 +64,7 @@ class PackedDocument:
             raise PackedUnreadable(_describe_damage(error)) from error
 
     def _copy(self, member: IO[bytes], take: Callable[[bytes], object]) -> None:
-        # The size that the ZIP file states may be a lie: what comes out is counted.
+        # The size stated in the ZIP file may be false, so count the bytes that come out.
         while piece := member.read(_PIECE_BYTES):
             self._left -= len(piece)
             if self._left < 0:
@@ -77,8 +77,7 @@ class PackedDocument:
     def xml(
         self, name: str, start: Start, end: End = lambda tag: None, text: End = lambda words: None
     ) -> None:
-        """Read a member as XML. Tags come without their namespaces, attributes too. Raises
-        PackedUnreadable."""
+        """Read a member as XML, with namespaces removed from tags and attributes. Raises PackedUnreadable."""
         parser = expat.ParserCreate(namespace_separator="}")
         parser.buffer_text = True
 
@@ -101,7 +100,7 @@ class PackedDocument:
             raise PackedUnreadable(_describe_damage(error)) from error
 
     def relations(self, name: str) -> dict[str, tuple[str, str]]:
-        """What a member names by id: (the kind, the member that is meant)."""
+        """Return the members that a member refers to: by id, the kind and the name."""
         folder, leaf = posixpath.split(name)
         listed = f"{folder}/_rels/{leaf}.rels" if folder else f"_rels/{leaf}.rels"
         found: dict[str, tuple[str, str]] = {}
@@ -119,7 +118,7 @@ class PackedDocument:
         return found
 
     def main(self, fallback: str) -> str:
-        """The name of the member that is the document itself."""
+        """Return the name of the member that holds the document itself."""
         named = (path for kind, path in self.relations("").values() if kind == "officeDocument")
         found = next(named, fallback)
         return found if self.has(found) else fallback

@@ -16,7 +16,7 @@ from everturn.tools.documents.packed import PackedDocument, PackedUnreadable
 from everturn.tools.web.readable import readable
 
 _PAGES_MAX = 5_000
-_LINES = 60  # of a plain text in one section
+_LINES = 60  # per section of a plain text
 
 
 def read_pdf(path: Path) -> Document:
@@ -53,7 +53,7 @@ def read_pdf(path: Path) -> Document:
             IndexError,
             RecursionError,
         ) as error:
-            # Broken pages are common: the others are read.
+            # Broken pages are common; read the others.
             notes.append(f"Page {number} cannot be read: {error}.")
             continue
         sections.append(Section(f"page {number}", text))
@@ -118,7 +118,7 @@ def _html(page: str) -> Document:
 
 
 def by_heading(text: str) -> Iterable[Section]:
-    """The text in sections that begin at a heading."""
+    """Split the text into sections that each begin with a heading."""
     place, words, is_code = "", list[str](), False
     for line in text.split("\n"):
         is_code ^= line.startswith("```")
@@ -174,7 +174,7 @@ def _content(part: object) -> str:
 
 
 def read_text(path: Path) -> Document:
-    """Plain text, in sections by heading for Markdown, by line otherwise."""
+    """Split plain text into sections: Markdown by heading, anything else by lines."""
     text = decode(path.read_bytes())
     if "\0" in text[:4096]:
         raise PackedUnreadable("It is not text.")

@@ -15,15 +15,18 @@ _WORD = re.compile(r"\w+")
 
 
 class FoundPassage(msgspec.Struct, frozen=True):
-    """``name``: of the document for people; ``document``: how the tools name it; ``section``: from 1."""
+    """A passage.
+
+    ``name`` is the document's name for users, ``document`` its name for tools; sections count from 1.
+    """
 
     name: str
     document: str
     place: str
     section: int
     excerpt: str
-    rank: float = 0.0  # the lower, the better
-    is_own: bool = False  # from a folder that the user calls their own
+    rank: float = 0.0  # lower is better
+    is_own: bool = False  # from a folder that the user marked as their own words
 
 
 def words_of(query: str) -> list[str]:
@@ -31,7 +34,7 @@ def words_of(query: str) -> list[str]:
 
 
 def find(sections: Sequence[Section], query: str, name: str, document: str) -> list[FoundPassage]:
-    """The sections that hold words of the query; those that hold the most of them first."""
+    """Return the sections that contain words of the query, best matches first."""
     words = words_of(query)
     found: list[FoundPassage] = []
     for number, section in enumerate(sections, 1):
@@ -47,7 +50,7 @@ def find(sections: Sequence[Section], query: str, name: str, document: str) -> l
 
 
 def excerpt(text: str, words: Iterable[str]) -> str:
-    """The text around the first of the words."""
+    """Return the text around the first matching word."""
     lowered = text.casefold()
     places = [at for at in (lowered.find(word) for word in words) if at >= 0]
     start = max(0, min(places, default=0) - _EXCERPT_CHARS // 4)

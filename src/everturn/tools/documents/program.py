@@ -1,9 +1,9 @@
-"""Converts one file; run as a program, in a child process: documents come from outside and their parsers
-have had holes.
+"""Converts one file in a child process, because documents are untrusted and parsers have vulnerabilities.
 
-    python -I -m everturn.tools.documents.program KIND FILE
+Usage: python -I -m everturn.tools.documents.program KIND FILE
 
-It limits itself besides the sandbox, which a machine may lack, and answers with one ``Document`` as JSON.
+It sets its own limits in addition to the sandbox, which a machine may lack, and prints one ``Document`` as
+JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from everturn.tools.documents.word import read_docx, read_pptx
 
 MEMORY_MIB = 1024
 CPU_S = 100
-_ENCRYPTED_OFFICE = b"\xd0\xcf\x11\xe0"  # an old container, in which new programs put what they encrypt
+_ENCRYPTED_OFFICE = b"\xd0\xcf\x11\xe0"  # an old container format, which new programs use for encrypted files
 
 
 def _read_old(path: Path) -> Document:
@@ -47,7 +47,7 @@ _READERS: dict[str, Callable[[Path], Document]] = {
 
 
 def convert(kind: str, path: Path) -> Document:
-    """The document as text; what cannot be read has an error that says why."""
+    """Return the document as text, or with an error that says why it cannot be read."""
     try:
         with path.open("rb") as file:
             is_locked = file.read(4) == _ENCRYPTED_OFFICE and kind in ("docx", "xlsx", "pptx")
@@ -59,7 +59,7 @@ def convert(kind: str, path: Path) -> Document:
     except MemoryError:
         return Document(error=f"Reading it needs more than {MEMORY_MIB} MiB of memory.")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OSError) as error:
-        # The boundary to whatever a hostile file brings a parser to.
+        # The boundary to the parsers: a hostile file can make them raise anything.
         return Document(error=f"It is damaged and cannot be read ({type(error).__name__}: {error}).")
     found = _within_bounds(found)
     if not found.sections and not found.error:
@@ -71,7 +71,7 @@ def _within_bounds(found: Document) -> Document:
     sections: list[Section] = []
     left = TEXT_BYTES_MAX
     for one in split(found.sections):
-        # Surrogates cannot be stored; NUL is refused by PostgreSQL.
+        # No store accepts surrogates, and PostgreSQL refuses NUL.
         text = one.text.replace("\0", "").encode("utf-8", "replace")
         left -= len(text) + 50
         if left < 0:

@@ -10,7 +10,7 @@ from pathlib import Path
 from everturn.tools.documents.document import SECTION_CHARS_MAX, Document, Section
 from everturn.tools.documents.packed import PackedDocument
 
-_ROWS_MAX = 200_000  # of all sheets together
+_ROWS_MAX = 200_000  # in all sheets together
 _COLUMNS_MAX = 200
 _DATE_FORMATS = frozenset((*range(14, 23), *range(45, 48)))  # the built-in ones
 _LITERAL = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.')
@@ -18,13 +18,13 @@ _COLUMN = re.compile(r"[A-Z]+")
 
 
 class _Shared:
-    """The texts that cells name by number."""
+    """The shared texts, which cells refer to by number."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._words: list[str] = []
         self._is_text = False
-        self._is_hint = False  # how a word is pronounced
+        self._is_hint = False  # inside a pronunciation hint
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         if tag == "si":
@@ -107,7 +107,7 @@ class _Rows:
         if self._kind == "b":
             return "TRUE" if value == "1" else "FALSE"
         if not value and "f" in self._words:
-            return "=" + "".join(self._words["f"])  # never calculated by the program that wrote it
+            return "=" + "".join(self._words["f"])  # the program that wrote it did not calculate it
         return self._date(value) if self._kind == "n" and self._style in self._dates else value
 
     def _date(self, value: str) -> str:
@@ -146,7 +146,7 @@ def read_xlsx(path: Path) -> Document:
     left, is_cut = _ROWS_MAX, False
     for name, target in sheets:
         if not package.has(target):
-            continue  # a chart of its own, or a macro
+            continue  # a chart sheet or a macro sheet
         rows = _Rows(shared.texts, dates, left, is_1904)
         package.xml(target, rows.start, rows.end, rows.text)
         left -= len(rows.rows)
@@ -157,8 +157,7 @@ def read_xlsx(path: Path) -> Document:
 
 
 def _sections(sheet: str, rows: list[tuple[int, str]]) -> list[Section]:
-    """Rows in groups that fit a section, each with the first row of the sheet, which mostly names the
-    columns."""
+    """Group rows into sections, each with the sheet's first row, which usually names the columns."""
     found: list[Section] = []
     head = f"{rows[0][0]}: {rows[0][1]}"[: SECTION_CHARS_MAX // 4] if rows else ""
     group: list[str] = []
@@ -179,7 +178,7 @@ def _sections(sheet: str, rows: list[tuple[int, str]]) -> list[Section]:
 
 
 def _date_styles(package: PackedDocument, name: str) -> frozenset[int]:
-    """The numbers of the cell styles that show a number as a date."""
+    """Return the cell styles that show a number as a date."""
     formats: dict[int, str] = {}
     styles: list[int] = []
     is_inside = False

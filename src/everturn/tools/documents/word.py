@@ -18,8 +18,10 @@ _EXTRAS = (
 
 
 class WordLines:
-    """Paragraphs and table rows of one XML member. The tags of Word and PowerPoint agree: p is a
-    paragraph, t its text, tr a row, tc a cell."""
+    """The paragraphs and table rows of one XML member.
+
+    Word and PowerPoint use the same tags: p is a paragraph, t its text, tr a row, tc a cell.
+    """
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []  # (style or kind of placeholder, text)
@@ -27,7 +29,7 @@ class WordLines:
         self._style = ""
         self._shape = ""
         self._is_text = False
-        self._rows: list[list[str]] = []  # of the tables that are open: the cells of their row
+        self._rows: list[list[str]] = []  # of the open tables: the cells of the current row
         self._cell: list[list[str]] = []
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
@@ -59,7 +61,7 @@ class WordLines:
             self._rows[-1].append(" ".join(self._cell.pop()))
         elif tag == "tr" and self._rows:
             row = " | ".join(self._rows.pop())
-            if self._cell:  # a table in a cell of another one
+            if self._cell:  # a nested table
                 self._cell[-1].append(row)
             elif row.strip(" |"):
                 self.lines.append(("", row))
@@ -103,7 +105,7 @@ def read_docx(path: Path) -> Document:
 
 
 def _style_names(package: PackedDocument) -> dict[str, str]:
-    """The names of styles by their ids: ids are translated, the names of headings are not."""
+    """Return style names by id. Word translates the ids of headings but not their names."""
     names: dict[str, str] = {}
     current = ""
 
@@ -144,7 +146,7 @@ def _slides(package: PackedDocument) -> Iterator[str]:
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
         if tag == "sldId":
-            # It has two ids, which differ in their namespace only; the relation's is the last.
+            # The element has two ids that differ only in their namespace; the relation's comes last.
             ids.extend(value for value in attributes.values() if value in named)
 
     package.xml(main, start)

@@ -1,2 +1,1 @@
-"""Knowledge: folders and uploads that sessions search by their words; what there is, its index, its
-upkeep."""
+"""Knowledge: folders and uploads that sessions can search. Keeps the list of them and their indexes."""

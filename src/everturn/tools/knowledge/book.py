@@ -1,6 +1,6 @@
-"""Which knowledge there is, as records: its folder or its uploads, and who uses it.
+"""The list of knowledge, stored as records: each has a folder or uploads, and who may search it.
 
-The records belong to the system and name their owner, so that a collection of bytes finds the uploads of all.
+The records belong to the system and name their owner, so that garbage collection finds everyone's uploads.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ UPLOADS_MAX = 2_000
 
 
 class Knowledge(msgspec.Struct, frozen=True):
-    """``folder`` None: it holds uploads. ``machine``: the only one that has the folder. ``is_own``: the
-    user says that what is in it is their own word, so it does not count as text from outside.
-    ``profiles``, ``sessions``: who may search it; ``is_for_all``: every session of the owner."""
+    """One collection of documents.
+
+    Without a ``folder`` it holds uploads. ``machine`` is the only one that has the folder. ``is_own``: the
+    user declared the contents to be their own words, so they do not count as text from outside. ``profiles``
+    and ``sessions`` may search it; ``is_for_all`` lets every session of the owner search it.
+    """
 
     id: str
     owner: str
@@ -48,7 +51,7 @@ class Knowledge(msgspec.Struct, frozen=True):
 
 
 class KnowledgeFile(msgspec.Struct, frozen=True):
-    """An upload. Its bytes are a blob."""
+    """An upload, whose bytes are stored as a blob."""
 
     name: str
     sha256: str
@@ -63,7 +66,7 @@ class KnowledgeBook:
         self.machine = machine
 
     async def all(self) -> list[Knowledge]:
-        """Of every owner, the oldest first."""
+        """Return the knowledge of all owners, oldest first."""
         found = await self._records.list(SYSTEM, KNOWLEDGE)
         return [msgspec.convert(value, Knowledge) for _, value in sorted(found.items())]
 
@@ -79,7 +82,10 @@ class KnowledgeBook:
         return found
 
     async def add(self, ids: Ids, given: Knowledge) -> Knowledge:
-        """Keep a new one, with an id. Raises Invalid if there are too many, or its name is taken."""
+        """Store new knowledge and give it an id.
+
+        Raises Invalid if there is too much, or the name is taken.
+        """
         known = await self.of_owner(given.owner)
         if len(known) >= COUNT_MAX:
             raise Invalid(f"There are {COUNT_MAX} already.", hint="Delete one, or add the files to another.")
@@ -97,8 +103,10 @@ class KnowledgeBook:
         return changed
 
     async def use_in(self, owner: str, profile: str, wanted: Collection[str]) -> None:
-        """Let the profile search exactly the knowledge with these ids, and what is for all. Raises
-        NotFound."""
+        """Let the profile search exactly the knowledge with these ids, besides what is for all.
+
+        Raises NotFound.
+        """
         known = {one.id: one for one in await self.of_owner(owner)}
         for missing in (one for one in wanted if one not in known):
             raise NotFound("knowledge", missing)
@@ -110,14 +118,14 @@ class KnowledgeBook:
                 await self._records.replace(SYSTEM, KNOWLEDGE, one.id, msgspec.to_builtins(changed))
 
     async def delete(self, owner: str, knowledge_id: str) -> None:
-        """Delete it and its uploads; a folder stays as it is. Raises NotFound."""
+        """Delete the knowledge and its uploads. A folder is not changed. Raises NotFound."""
         found = await self.get(owner, knowledge_id)
         await self._records.delete(SYSTEM, KNOWLEDGE, found.id)
-        for file in await self.files(found):  # what a crash leaves of these, nothing can reach; see ``sweep``
+        for file in await self.files(found):  # after a crash, ``sweep`` deletes the rest
             await self._records.delete(SYSTEM, FILE, f"{found.id}/{file.name}")
 
     async def sweep(self) -> int:
-        """Delete the uploads of knowledge that is gone; return how many."""
+        """Delete the uploads of deleted knowledge; return how many."""
         known = {one.id for one in await self.all()}
         left = [name for name in await self._records.list(SYSTEM, FILE) if name.split("/")[0] not in known]
         for name in left:
@@ -133,14 +141,14 @@ class KnowledgeBook:
         return [msgspec.convert(value, KnowledgeFile) for value in own]
 
     async def put_file(self, knowledge: Knowledge, name: str, content: Path, now_ms: int) -> KnowledgeFile:
-        """Keep an upload; one of the same name is replaced. Durable on return. Raises Invalid."""
+        """Store an upload and replace one of the same name. Durable on return. Raises Invalid."""
         if knowledge.folder is not None:
             raise Invalid("This knowledge is a folder.", hint="Put the file into the folder.")
         name = safe_name(name)
         known = {file.name for file in await self.files(knowledge)}
         if name not in known and len(known) >= UPLOADS_MAX:
             raise Invalid(f"It holds {UPLOADS_MAX:,} files already.", hint="Use a folder for so many.")
-        # The bytes first: no row names what is not stored.
+        # Store the bytes first, so that no record names missing bytes.
         blob = await self._blobs.put(content)
         file = KnowledgeFile(name, blob.sha256, blob.size, now_ms)
         await self._records.put(SYSTEM, FILE, f"{knowledge.id}/{name}", msgspec.to_builtins(file))
@@ -152,7 +160,7 @@ class KnowledgeBook:
             raise NotFound("file", name)
 
     async def hashes(self) -> AsyncIterator[Sequence[str]]:
-        """The bytes that are in use, for their collection."""
+        """Yield the hashes of bytes that are in use, for garbage collection."""
         found = await self._records.list(SYSTEM, FILE)
         yield [value["sha256"] for value in found.values()]
 

@@ -1,4 +1,4 @@
-"""The files of a knowledge folder: what is there, and the bytes of one. Links are never followed."""
+"""Lists and opens the files of a knowledge folder. Links are never followed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _KINDS_OF_TEXT = ("text/", "application/json", "application/xml")
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """What a folder holds: the version of each file by path. ``is_cut``: it has more files than are read."""
+    """The versions of a folder's files by path. ``is_cut``: the folder has more files than are listed."""
 
     versions: dict[str, str]
     is_cut: bool = False
 
 
 def list_folder(folder: Path) -> Listed:
-    """Hidden files, links and folders of dependencies are left out. Raises OSError if it cannot be listed."""
+    """List the files except hidden ones, links and dependency folders. Raises OSError."""
     found: dict[str, str] = {}
     fd = open_folder(folder)
     try:
@@ -43,7 +43,7 @@ def list_folder(folder: Path) -> Listed:
 
 
 def _walk(fd: int, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Files with their versions, from an open folder, which is closed."""
+    """Yield the files of an open folder with their versions, and close it."""
     folders: list[str] = []
     try:
         with os.scandir(fd) as entries:
@@ -59,15 +59,17 @@ def _walk(fd: int, path: str, depth: int) -> Iterator[tuple[str, str]]:
             try:
                 inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
             except OSError:
-                continue  # removed meanwhile, or not ours to read
+                continue  # removed in the meantime, or not readable
             yield from _walk(inner, f"{path}{name}/", depth + 1)
     finally:
         os.close(fd)
 
 
 def open_file(folder: Path, path: str) -> tuple[int, str | None, int]:
-    """An open file, how it is converted (None: it has no text), its size. The caller closes it. Raises
-    OSError."""
+    """Open a file. Return its descriptor, how it is converted (None if it has no text) and its size.
+
+    The caller closes it. Raises OSError.
+    """
     with FolderHandle(folder) as files:
         fd = files.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:

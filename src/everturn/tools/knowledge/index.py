@@ -1,7 +1,7 @@
-"""The index of one knowledge: an SQLite file of its own, derived and disposable.
+"""The search index of one collection: a separate SQLite file that can be rebuilt at any time.
 
-It holds the text of each file in sections, under the version that was read. If it is damaged or of
-another form it is made again. Calls block: they run in threads.
+It holds each file's text in sections, and the version that was read. A damaged or outdated index is rebuilt.
+Calls block, so they run in threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from everturn.tools.documents.passages import FoundPassage, words_of
 if TYPE_CHECKING:
     import apsw
 
-_FORM = 1  # of the tables; another one is made again
+_FORM = 1  # version of the tables; an index of another version is rebuilt
 _BUSY_MS = 10_000
 _SCHEMA = f"""
 PRAGMA journal_mode = WAL;
@@ -39,14 +39,16 @@ SELECT s.path, s.place, s.rowid - f.first + 1, snippet(sections, 0, '', '', ' â€
 
 
 class IndexState(msgspec.Struct, frozen=True):
-    """``indexed_at``: when the last look at all files ended. ``errors``: files that could not be read,
-    with why."""
+    """``indexed_at``: when the last pass over all files ended.
+
+    ``errors``: unreadable files and the reasons.
+    """
 
     files: int = 0
     sections: int = 0
     indexed_at: int | None = None
     errors: tuple[tuple[str, str], ...] = ()
-    trouble: str = ""  # why the last look failed
+    trouble: str = ""  # why the last pass failed
 
 
 class KnowledgeIndex:
@@ -54,7 +56,7 @@ class KnowledgeIndex:
         self._path = path
 
     def versions(self) -> dict[str, str]:
-        """The version of each file in it."""
+        """Return the indexed version of each file."""
         with self._open() as db:
             return dict(db.execute("SELECT path, version FROM files"))
 
@@ -75,7 +77,7 @@ class KnowledgeIndex:
                 _remove(db, path)
 
     def note(self, *, at_ms: int | None, trouble: str = "") -> None:
-        """Keep how the last look ended."""
+        """Store the result of the last pass."""
         with self._open() as db, db:
             if at_ms is not None:
                 db.execute("INSERT OR REPLACE INTO facts VALUES ('at', ?)", (at_ms,))
@@ -94,8 +96,10 @@ class KnowledgeIndex:
         return IndexState(files, sections, facts.get("at"), errors, facts.get("trouble", ""))
 
     def find(self, query: str, limit: int) -> list[FoundPassage]:
-        """The sections that hold all words; if there are none, those that hold some. ``document`` is the
-        path."""
+        """Return the sections that contain all words or, if there are none, some of them.
+
+        ``document`` is the path.
+        """
         words = [f'"{word}"' for word in words_of(query)]
         if not words or not self._path.exists():
             return []
@@ -108,7 +112,7 @@ class KnowledgeIndex:
         ]
 
     def read(self, path: str) -> Document | None:
-        """A file's text; None if it is not in the index."""
+        """Return a file's text, or None if it is not in the index."""
         if not self._path.exists():
             return None
         with self._open() as db:
@@ -127,7 +131,7 @@ class KnowledgeIndex:
 
     @contextmanager
     def _open(self) -> Iterator[apsw.Connection]:
-        """Raises OSError. A damaged index is deleted: the next look fills it again."""
+        """Open the index. A damaged one is deleted, and the next pass fills it again. Raises OSError."""
         import apsw
 
         try:
@@ -153,7 +157,7 @@ class KnowledgeIndex:
         db = apsw.Connection(str(self._path))
         try:
             db.set_busy_timeout(_BUSY_MS)
-            db.transaction_mode = "IMMEDIATE"  # another process may write it too
+            db.transaction_mode = "IMMEDIATE"  # another process may write to it as well
             form = db.pragma("user_version")
             if form not in (0, _FORM):
                 raise apsw.NotADBError(f"form {form}")

@@ -1,4 +1,4 @@
-"""Keeps the indexes of knowledge in step with folders and uploads, and searches them."""
+"""Keeps the indexes up to date with folders and uploads, and searches them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from everturn.tools.workspaces import Workspaces
 
 _log = logging.getLogger("everturn.tools")
 LOOK_EVERY_S = 60.0
-_PATIENCE_S = 15.0  # for what changed, before a search answers with what there is
-_FRESH_S = 3.0  # a search so soon after a look does not look again
+_PATIENCE_S = 15.0  # how long a search waits for changed files to be indexed
+_FRESH_S = 3.0  # a search this soon after a pass does not start another
 
 
 class KnowledgeState(msgspec.Struct, frozen=True):
-    """``waiting``: files that changed and are not indexed yet. ``elsewhere``: the machine that has the
-    folder."""
+    """``waiting``: changed files that are not indexed yet. ``elsewhere``: the machine that has the folder."""
 
     index: IndexState
     is_indexing: bool = False
@@ -41,7 +40,7 @@ class KnowledgeState(msgspec.Struct, frozen=True):
 
 
 class _Place(msgspec.Struct):
-    """What this process knows about one index. Only the holder of the lock changes the index."""
+    """This process's state of one index. Only the holder of the lock changes the index."""
 
     lock: anyio.Lock
     looked_at: float = float("-inf")
@@ -50,7 +49,7 @@ class _Place(msgspec.Struct):
 
 
 class KnowledgeLibrary:
-    """Indexes are made in the data folder, on every machine that searches or serves."""
+    """Builds indexes in the data folder of every machine that serves or searches."""
 
     def __init__(
         self, book: KnowledgeBook, blobs: Blobs, converter: Converter, clock: Clock, workspaces: Workspaces
@@ -64,20 +63,23 @@ class KnowledgeLibrary:
         self._places: dict[str, _Place] = {}
         self._nudged = anyio.Event()
 
-    # --- upkeep ------------------------------------------------------------------------------------
+    # --- indexing ----------------------------------------------------------------------------------
 
     def nudge(self) -> None:
-        """Have everything looked at soon."""
+        """Start a pass over everything soon."""
         self._nudged.set()
 
     async def serve(self) -> None:
-        """Look at everything regularly, until cancelled. Only a server does; a search looks by itself."""
+        """Index changes regularly until cancelled.
+
+        Only a server runs this; a search updates what it needs.
+        """
         while True:
             self._nudged = anyio.Event()
             try:
                 await self._look_at_all()
             except (EverturnError, OSError):
-                # The root of a task: without it, what changes later would not be found.
+                # The root of a task: if it ended, later changes would not be indexed.
                 _log.exception("knowledge could not be looked at; the next look is in a minute")
             async with anyio.create_task_group() as group:
                 group.start_soon(self._end_after, LOOK_EVERY_S, group.cancel_scope, name="knowledge pause")
@@ -96,7 +98,7 @@ class KnowledgeLibrary:
         await anyio.to_thread.run_sync(self._drop_others, {one.id for one in known})
 
     def _drop_others(self, ids: set[str]) -> None:
-        """Delete the indexes of what is gone."""
+        """Delete the indexes of deleted knowledge."""
         for path in self._folder.glob("kno_*.db"):
             if path.stem not in ids:
                 KnowledgeIndex(path).delete()
@@ -104,7 +106,7 @@ class KnowledgeLibrary:
             del self._places[name]
 
     async def look(self, knowledge: Knowledge) -> None:
-        """Bring the index in step with what there is now. What fails is kept in its state."""
+        """Update the index from the current files. Failures are recorded in its state."""
         if not self.book.machine.is_same(knowledge.machine):
             return
         place, index = self._place(knowledge), self.index(knowledge)
@@ -144,12 +146,12 @@ class KnowledgeLibrary:
     async def _list(self, knowledge: Knowledge) -> Listed:
         if knowledge.folder is None:
             return Listed({file.name: file.sha256 for file in await self.book.files(knowledge)})
-        # Checked each time: a link may have been put on the way, and roots may have changed.
+        # Check each time: a link may have been added on the path, and the roots may have changed.
         folder = await anyio.to_thread.run_sync(self._workspaces.of_project, knowledge.folder)
         return await anyio.to_thread.run_sync(list_folder, folder)
 
     async def _convert(self, knowledge: Knowledge, path: str, version: str) -> Document | None:
-        """The file's text; None if another attempt may succeed, so that the next look makes one."""
+        """Return the file's text, or None if another attempt may succeed; the next pass makes it."""
         suffix = PurePath(path).suffix.lower()
         suffix = suffix if suffix.isascii() and suffix.isprintable() else ""
         if knowledge.folder is None:
@@ -165,7 +167,7 @@ class KnowledgeLibrary:
                 return Document(error=f"It cannot be opened: {error.strerror or error}.")
             try:
                 if kind is None:
-                    return Document()  # a picture or a program: no error, and nothing to find
+                    return Document()  # a picture or a program: nothing to find, but no error
                 if size > BYTES_MAX:
                     return too_large(size)
                 found = await self._converter.convert(kind, suffix, pieces(fd))
@@ -176,7 +178,7 @@ class KnowledgeLibrary:
     # --- reading -----------------------------------------------------------------------------------
 
     async def used_by(self, owner: str, session_id: str, profile: str | None) -> Sequence[Knowledge]:
-        """What a session may search."""
+        """Return what a session may search."""
         return [one for one in await self.book.of_owner(owner) if one.is_used_by(session_id, profile)]
 
     async def state(self, knowledge: Knowledge) -> KnowledgeState:
@@ -187,7 +189,7 @@ class KnowledgeLibrary:
         return KnowledgeState(found, place.is_indexing, place.waiting)
 
     async def find(self, knowledge: Knowledge, query: str, limit: int) -> tuple[list[FoundPassage], str]:
-        """What was found, the best first, and what the reader should know about how complete that is."""
+        """Return the passages, best first, and a note on how complete they are."""
         if note := await self._refresh(knowledge):
             return [], note
         hits = await anyio.to_thread.run_sync(self.index(knowledge).find, query, limit)
@@ -207,7 +209,7 @@ class KnowledgeLibrary:
         return named, waiting or state.index.trouble
 
     async def read(self, knowledge: Knowledge, path: str) -> Document:
-        """Raises NotFound if it has no such file."""
+        """Return a file's text. Raises NotFound."""
         if note := await self._refresh(knowledge):
             return Document(error=note)
         found = await anyio.to_thread.run_sync(self.index(knowledge).read, path)
@@ -216,7 +218,8 @@ class KnowledgeLibrary:
         return found
 
     async def _refresh(self, knowledge: Knowledge) -> str:
-        """Look again if the last look is old, for a short time; say why nothing can be searched here."""
+        """Update an outdated index, for a short time at most; return why nothing can be searched here, if
+        so."""
         if not self.book.machine.is_same(knowledge.machine):
             name = Machine.parse(knowledge.machine or "").name
             return f"{knowledge.name} is a folder on the machine {name}, and this server is on another one."

@@ -1,1 +1,1 @@
-"""MCP servers: started on demand, and trusted by what they say about their tools."""
+"""MCP servers, started on demand. The user decides which of their tools to trust."""

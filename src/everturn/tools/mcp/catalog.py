@@ -1,4 +1,4 @@
-"""What a server offers: tools, prompts, resources. All of it is text from outside."""
+"""Reads what a server offers: tools, prompts and resources. All of it is untrusted text."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def read_catalog(client: McpClient) -> Catalog:
 
 
 async def _has_resources(client: McpClient) -> bool:
-    """Many servers say that they can have some, and have none."""
+    """True if the server has resources. Many servers declare the capability and have none."""
     if (await client.list_resources(cursor=None, cache_mode="refresh")).resources:
         return True
     templates = await client.list_resource_templates(cursor=None, cache_mode="refresh")
@@ -64,14 +64,14 @@ async def _has_resources(client: McpClient) -> bool:
 
 
 async def read_tools(client: McpClient) -> tuple[Definition, ...]:
-    """The tools that the server describes, sorted by name; at most ``_TOOLS_MAX``."""
+    """Return the server's tools sorted by name, at most ``_TOOLS_MAX``."""
 
     async def page(cursor: str | None) -> tuple[list[Definition], str | None]:
         found = await client.list_tools(cursor=cursor, cache_mode="refresh")
         return [_definition(tool) for tool in found.tools], found.next_cursor
 
     found = await _pages(page, _TOOLS_MAX)
-    # Model providers refuse a request that names a tool twice.
+    # Model providers refuse a request with duplicate tool names.
     named = {definition.name: definition for definition in reversed(found)}
     return tuple(sorted(named.values(), key=lambda definition: definition.name))
 
@@ -87,7 +87,7 @@ async def _read_prompts(client: McpClient) -> tuple[PromptInfo, ...]:
 async def _pages(
     page: Callable[[str | None], Awaitable[tuple[list[T], str | None]]], count_max: int
 ) -> list[T]:
-    """A server may page without an end."""
+    """Read the pages of a list, up to a limit: a server may never stop paging."""
     found: list[T] = []
     cursor: str | None = None
     for _ in range(_PAGES_MAX):
@@ -99,8 +99,10 @@ async def _pages(
 
 
 def _definition(tool: SdkValue) -> Definition:
-    """Its arguments are an object with properties, and a choice only further in. With anything else model
-    providers refuse the request, and with it every tool of every server."""
+    """Return the tool with a schema that providers accept: an object, with no alternatives at the top level.
+
+    Otherwise a provider would refuse the request, and with it every tool of every server.
+    """
     kept = {key: value for key, value in tool.input_schema.items() if key not in _REFUSED_AT_THE_TOP}
     parameters = {"properties": {}, **kept, "type": "object"}
     text = msgspec.json.encode([tool.name, tool.description, parameters], order="deterministic")
@@ -122,4 +124,4 @@ def _short(text: str | None) -> str:
 
 
 def storable(text: str) -> str:
-    return text.replace("\0", "\ufffd")  # no store keeps that one
+    return text.replace("\0", "\ufffd")  # no store accepts NUL

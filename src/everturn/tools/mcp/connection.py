@@ -1,4 +1,4 @@
-"""One session with an MCP server: how it is opened, its calls, and its end."""
+"""One session with an MCP server, from opening to end."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _log = logging.getLogger("everturn.tools")
 START_TIMEOUT_S = 30.0
 _CHANGES = frozenset(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources"))
 _IDLE_S = 600.0
-_LISTENS = "2026-07-28"  # the protocol from which on changes are listened for
+_LISTENS = "2026-07-28"  # from this protocol version on, we listen for changes
 
-# Takes the cause of a failure, what the server said last, and the error if there was one.
+# Called with the cause of a failure, the server's last output, and the error if there was one.
 Report = Callable[[str, str, Exception | None], None]
-# Takes the tools that the server has now.
+# Called with the server's current tools.
 Changed = Callable[[Catalog], Awaitable[None]]
-# Asks the user, and returns what the server is given.
+# Asks the user and returns the answer for the server.
 AskUser = Callable[[Elicitation], Awaitable[Reply]]
 
 
 class ServerDied(ToolFailed):
-    """The server went away during a call; whether the call took effect is unknown."""
+    """The server died during a call. Whether the call took effect is unknown."""
 
 
 class ServerSignInNeeded(ToolFailed):
-    """The server refused the request because the user has to sign in; nothing was done."""
+    """The server refused the request because the user has to sign in. Nothing was done."""
 
 
 class Connection:
     """A session with a server. ``serve`` runs it; call the other methods while it runs.
 
-    If the link is brief, it is ended when the last ``use`` of it ends.
+    A brief link is closed when its last ``use`` ends.
     """
 
     def __init__(self, server: McpServer, link: Link, clock: Clock, report: Report, changed: Changed) -> None:
@@ -57,12 +57,12 @@ class Connection:
         self._clock = clock
         self._report = report
         self._changed = changed
-        self._opened = anyio.Event()  # or failed to open
+        self._opened = anyio.Event()  # set when opened, or when opening failed
         self._closed = anyio.Event()
         self._stop = anyio.Event()
-        self._stale = anyio.Event()  # the server says that what it offers has changed
+        self._stale = anyio.Event()  # the server reported that its tools, prompts or resources changed
         self._client: McpClient | None = None
-        self._asking: list[AskUser] = []  # of the calls that run now
+        self._asking: list[AskUser] = []  # of the running calls
         self._users = 0
         self._used_at = clock.monotonic()
         self._failure = ""
@@ -87,7 +87,7 @@ class Connection:
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[None]:
-        """Keep the session. It is open in the block. Raises ToolFailed."""
+        """Keep the session open during the block. Raises ToolFailed."""
         self._users += 1
         try:
             await self._opened.wait()
@@ -104,10 +104,10 @@ class Connection:
                         await self._closed.wait()
 
     async def serve(self) -> None:
-        """Run the session until the server ends, is stopped, or has been idle.
+        """Run the session until the server exits, is stopped, or was idle too long.
 
-        The broad catch is the boundary to a foreign program: its errors are kept for ``use`` and end
-        nothing else.
+        The broad catch is the boundary to a foreign program: ``use`` raises its errors, and nothing else
+        fails.
         """
         caught: Exception | None = None
         fate = follow_fate()
@@ -159,15 +159,14 @@ class Connection:
             while self._users or self._clock.monotonic() - self._used_at < _IDLE_S:
                 await self._clock.sleep(_IDLE_S / 4)
             group.cancel_scope.cancel()
-        # Calls that start from here on must not find a session that is being taken down.
+        # Calls that start from here on must not get a session that is closing.
         self._client = None
         self.is_ended = True
 
-    # --- what the server says by itself --------------------------------------------------------------
+    # --- messages from the server --------------------------------------------------------------------
 
     async def _watch_tools(self, client: McpClient) -> None:
-        """Read tools, prompts and resources again when they change. New tools are off until they are
-        trusted."""
+        """Read tools, prompts and resources again when they change. New tools are off until trusted."""
         async with anyio.create_task_group() as group:
             if client.protocol_version >= _LISTENS:
                 group.start_soon(self._listen, client, name="mcp listen")
@@ -182,7 +181,7 @@ class Connection:
                 await self._changed(self.catalog)
 
     async def read_again(self) -> None:
-        """Read again what the server offers. Raises ToolFailed."""
+        """Read the server's tools, prompts and resources again. Raises ToolFailed."""
         self.catalog = await self.ask_server(read_catalog, "tools/list", START_TIMEOUT_S)
 
     async def _listen(self, client: McpClient) -> None:
@@ -204,7 +203,10 @@ class Connection:
 
     # ``Any``: values of the SDK.
     async def _elicit(self, context: Any, params: Any) -> Any:
-        """The server asks the user. It does not say for which call, so several at once ask for nothing."""
+        """Ask the user for the server.
+
+        Cancelled while several calls run, because the server does not say which one asks.
+        """
         types = importlib.import_module("mcp_types")
         if len(self._asking) != 1:
             return types.ElicitResult(action="cancel")
@@ -216,7 +218,7 @@ class Connection:
     async def call(
         self, name: str, arguments: ArgumentValues, timeout_s: float, progress: Progress, ask: AskUser
     ) -> ToolResult:
-        """Call a tool. The time that the user takes for an answer does not count. Raises ToolFailed."""
+        """Call a tool. The time limit excludes the time that the user takes to answer. Raises ToolFailed."""
         with anyio.CancelScope(deadline=anyio.current_time() + timeout_s) as scope:
 
             async def wait_for_user(asked: Elicitation) -> Reply:
@@ -256,7 +258,7 @@ class Connection:
             raise self._failure_of(what, error, fate) from error
 
     def _with_refused(self, result: ToolResult) -> ToolResult:
-        """The result with the hosts that the server was kept from; each is named once."""
+        """Return the result with the hosts that the server was refused, each named once."""
         if not self._link.refused:
             return result
         names = ", ".join(self._link.refused)
@@ -268,7 +270,7 @@ class Connection:
         return msgspec.structs.replace(result, text=f"{result.text}\n{note}")
 
     def _give_up(self) -> None:
-        """Treat the server as dead: the next call starts another without waiting for this one's end."""
+        """Treat the server as dead: the next call starts another without waiting for this one to exit."""
         self._client = None
         self.is_ended = True
         self._stop.set()
@@ -276,7 +278,7 @@ class Connection:
     def _failure_of(self, what: str, error: Exception, fate: RequestFate) -> ToolFailed:
         name = self.server.name
         if fate.wants_sign_in:
-            self._give_up()  # the next session begins with the new sign-in
+            self._give_up()  # the next session starts with the new sign-in
             return ServerSignInNeeded(f"The MCP server {name} wants you to sign in.")
         if fate.is_gone:
             self._give_up()

@@ -1,4 +1,4 @@
-"""Answers of a server, as results of a call."""
+"""Converts a server's answers to results of a call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _IMAGES_MAX = 8
 _FILES_MAX = 8
 _FILE_BYTES_MAX = 8 * 1024 * 1024
 _IMAGE_BYTES_MAX = 8 * 1024 * 1024
-# What a browser shows as a picture and nothing else: an SVG could hold a script.
+# Types that a browser shows only as pictures. An SVG could contain a script.
 _SIGNATURES = {
     "image/png": b"\x89PNG\r\n\x1a\n",
     "image/jpeg": b"\xff\xd8\xff",
@@ -30,7 +30,7 @@ _SIGNATURES = {
 }
 
 
-# Letters and marks by their category, but they leave no mark on the screen.
+# Letters and marks by category, but invisible on the screen.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
@@ -102,7 +102,7 @@ class _Content:
 
 
 def result_of(answer: SdkAnswer) -> ToolResult:
-    """The answer of a tool."""
+    """Convert the answer of a tool."""
     content = _Content()
     for block in answer.content:
         content.add(block)
@@ -112,7 +112,7 @@ def result_of(answer: SdkAnswer) -> ToolResult:
 
 
 def resource_result(answer: SdkValue) -> ToolResult:
-    """The contents of a resource."""
+    """Convert the contents of a resource."""
     content = _Content()
     for resource in answer.contents:
         content.add_resource(resource)
@@ -132,8 +132,11 @@ def _result(content: _Content, outcome: Outcome) -> ToolResult:
 
 
 def prompt_text(answer: SdkValue) -> str:
-    """A prompt as one text for the composer. The user reads it before it is sent as their own words, so
-    it has no character that is not seen: a model would read what those spell."""
+    """Return a prompt as one text for the composer, without invisible characters.
+
+    The user reads the text and sends it as their own words, but a model would also read what invisible
+    characters spell.
+    """
     content = _Content()
     several = len({message.role for message in answer.messages}) > 1
     for message in answer.messages:
@@ -144,7 +147,7 @@ def prompt_text(answer: SdkValue) -> str:
 
 
 def _make_visible(char: str) -> str:
-    """The character, a plain blank in place of an odd one, or nothing in place of one without a mark."""
+    """Return the character, a plain space for an unusual one, or nothing for an invisible one."""
     kind = unicodedata.category(char)
     if kind in ("Zs", "Zl", "Zp"):
         return " " if kind == "Zs" else "\n"
@@ -154,7 +157,7 @@ def _make_visible(char: str) -> str:
 
 
 def resource_rows(answer: SdkValue, kind: str) -> list[JsonObject]:
-    """One row for each resource (or template) of a page."""
+    """Return one row for each resource or template of a page."""
     return [
         {
             "uri": str(getattr(one, "uri", None) or getattr(one, "uri_template", "")),

@@ -1,4 +1,4 @@
-"""What a server asks the user for in the middle of a call, as a question with words for an answer."""
+"""Turns a server's request for input during a call into a question that the user answers in text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _YES, _NO = "yes", "no"
 
 
 class Elicitation(msgspec.Struct, frozen=True):
-    """``text``: for the user, with who asks; ``choices``: offered answers; others are possible."""
+    """A question. ``text`` says who asks; ``choices`` are suggestions, other answers are possible."""
 
     text: str
     choices: tuple[str, ...]
@@ -29,7 +29,7 @@ class Elicitation(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """``action``: accept | decline | cancel, as the protocol has it."""
+    """``action``: accept | decline | cancel, as in the protocol."""
 
     action: str
     content: dict[str, Json] | None = None
@@ -66,7 +66,7 @@ def _example(fields: dict[str, JsonObject], required: frozenset[str]) -> str:
 
 
 def read_reply(asked: Elicitation, answer: str) -> Reply | str:
-    """What the server is given; or what is wrong with the answer, for the user."""
+    """Return the reply for the server, or what is wrong with the user's answer."""
     words = answer.strip()
     if words == EXPIRED:
         return Reply("cancel")
@@ -138,7 +138,7 @@ def _kind(field: JsonObject, *, with_titles: bool = False) -> str:
 
 
 def _options(field: JsonObject) -> dict[str, str]:
-    """The values that are allowed, with their titles. Empty: all are."""
+    """Return the allowed values with their titles. Empty means that all are allowed."""
     if field.get("type") == "array":
         items = field.get("items")
         return _options(items) if isinstance(items, dict) else {}
@@ -168,7 +168,7 @@ def _choices(fields: dict[str, JsonObject]) -> tuple[str, ...]:
 
 
 def _value(field: JsonObject, text: str) -> Json:
-    """None: it does not fit."""
+    """Return the value, or None if it does not fit."""
     options, kind = _options(field), field.get("type")
     if kind == "array":
         parts = [_option(options, part.strip()) for part in text.split(",") if part.strip()]
@@ -188,7 +188,7 @@ def _value(field: JsonObject, text: str) -> Json:
 
 
 def _option(options: dict[str, str], text: str) -> str | None:
-    """The value that is meant: itself, or the one with this title."""
+    """Return the option with this value or this title."""
     if not options or text in options:
         return text
     meant = [value for value, title in options.items() if title.lower() == text.lower()]

@@ -1,4 +1,4 @@
-"""The folders that the settings of an MCP server name, checked each time it starts."""
+"""Checks the folders in an MCP server's settings each time it starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from everturn.tools.schema import ToolFailed
 
 
 def own_folders(server: McpServer, data_folder: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """What the server may read and what it may write. Raises ToolFailed."""
+    """Return the folders that the server may read and may write. Raises ToolFailed."""
     read = tuple(_folder(server, "read", given, _why_not_shown(given, data_folder)) for given in server.read)
     write = tuple(
         _folder(server, "write", given, _why_not_written(given, data_folder)) for given in server.write
@@ -28,9 +28,9 @@ def _folder(server: McpServer, key: str, given: str, why: str) -> Path:
 
 
 def _why_not_shown(given: str, data_folder: Path) -> str:
-    """Why a server must not see this path; empty if it may.
+    """Return why a server must not see this path; empty if it may.
 
-    The agent's commands can write in some folders, and could put a link there that leads to another one.
+    The agent's commands can write to some folders and could put a link to another one there.
     """
     path = _plain(given)
     real = os.path.realpath(path)
@@ -46,9 +46,9 @@ def _why_not_shown(given: str, data_folder: Path) -> str:
 
 
 def _why_not_written(given: str, data_folder: Path) -> str:
-    """The same for a folder that it may write to.
+    """Return why a server must not write to this folder; empty if it may.
 
-    A program that can write to the home folder decides what the user's shell runs.
+    A program that can write to the home folder controls what the user's shell runs.
     """
     path = Path(_plain(given))
     if why := _why_not_shown(given, data_folder):

@@ -1,7 +1,7 @@
-"""Calls of tools that run on while the user answers: the turn waits, and the server waits for it too.
+"""Calls of tools that stay open while the user answers: both the turn and the server wait.
 
-A held call lives in this process only. If the process is gone when the answer comes, it is unknown how far
-the server had come, so the call is in doubt.
+A held call exists only in this process. If the process ends before the answer, the outcome of the call is
+unknown, so it is in doubt.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from anyio.abc import TaskGroup
 from everturn.domain.tool import CallAnswer, Emit, ToolDoubt, ToolQuestion, ToolResult
 from everturn.tools.mcp.elicitation import Elicitation, Reply, read_reply
 
-_HOLD_S_MAX = 24 * 3600.0  # a server that waits for longer is told that there is no answer
+_HOLD_S_MAX = 24 * 3600.0  # after this, the server is told that there is no answer
 
 Answer = ToolResult | ToolQuestion
-# Runs the call. It is given how to show progress and how to ask the user.
+# Runs the call with functions that show progress and ask the user.
 Work = Callable[["RunningCall"], Awaitable[ToolResult | ToolQuestion]]
 
 
 class RunningCall:
-    """One call, from its start to its result, over any number of questions to the user."""
+    """One call from start to result, with any number of questions to the user in between."""
 
     def __init__(self, work: Work, emit: Emit) -> None:
         self._work = work
@@ -45,7 +45,7 @@ class RunningCall:
         self._ready.set()
 
     async def next(self) -> Answer:
-        """The result, or the question that comes before it. Cancelling ends the call."""
+        """Return the next question, or the result. Cancelling ends the call."""
         try:
             await self._ready.wait()
         except BaseException:
@@ -61,14 +61,14 @@ class RunningCall:
 
     @property
     def is_waiting(self) -> bool:
-        """For the user."""
+        """True while the call waits for the user."""
         return self._asked is not None and self._result is None and self._error is None
 
     def cancel(self) -> None:
         self._scope.cancel()
 
     async def ask(self, asked: Elicitation) -> Reply:
-        """Wait for the user."""
+        """Ask the user and wait for the answer."""
         self._asked, self._answered, self._reply = asked, anyio.Event(), Reply("cancel")
         self._ready.set()
         with anyio.move_on_after(_HOLD_S_MAX):
@@ -77,7 +77,7 @@ class RunningCall:
         return self._reply
 
     def answer(self, text: str, emit: Emit) -> None:
-        """Go on with the answer, or ask again if it does not fit."""
+        """Continue with the answer, or ask again if it does not fit."""
         self._emit = emit
         if self._asked is None:
             return
@@ -117,7 +117,7 @@ class RunningCalls:
         return await self._follow(key, running)
 
     def release(self, turn_id: str) -> None:
-        """End the calls of a turn that can get no answer any more."""
+        """End the calls of a turn that can no longer be answered."""
         for key in [key for key in self._held if key.startswith(f"{turn_id}:")]:
             self._held.pop(key).cancel()
 

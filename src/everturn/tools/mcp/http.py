@@ -1,8 +1,8 @@
-"""An MCP server at an address: streamable HTTP, to addresses that were checked.
+"""An MCP server at an address, over streamable HTTP and only to checked addresses.
 
-The address that the user named may be a private one if it says so itself (a private address, ``localhost``)
-or the settings do (``local``). Everything else that the server names, such as where to sign in, must be
-public, or be listed in ``sign_in_hosts``.
+The server's own address may be private if the user wrote a private address or ``localhost``, or set
+``local``. Every other address that the server names, such as its sign-in page, must be public or listed in
+``sign_in_hosts``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ AuthFlow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 
 class RequestFate:
-    """What became of the requests of one call. ``wants_sign_in``: the server refused it unless the user signs
-    in, so it was not carried out; ``is_gone``: it does not know the session any more, so neither."""
+    """What happened to the requests of one call.
+
+    ``wants_sign_in``: the server refused the call until the user signs in. ``is_gone``: the server no longer
+    knows the session. In both cases the call was not carried out.
+    """
 
     def __init__(self) -> None:
         self.wants_sign_in = False
@@ -37,13 +40,13 @@ class RequestFate:
         self.status = 0
 
 
-# The SDK sends each message in the context of who sends it. With calls side by side, nothing else tells whose
-# request was refused.
+# The SDK sends each message in its sender's context. With parallel calls, only that tells whose request was
+# refused.
 _fate: ContextVar[RequestFate | None] = ContextVar("mcp_fate", default=None)
 
 
 def follow_fate() -> RequestFate:
-    """Begin to follow the requests that are sent from here on."""
+    """Follow the requests that are sent from here on."""
     fate = RequestFate()
     _fate.set(fate)
     return fate
@@ -76,7 +79,7 @@ class HttpLink(Link):
 
 
 class StatusAuth(httpx2.Auth):
-    """Notes how requests are answered. Adds nothing."""
+    """Records how requests are answered, and adds nothing to them."""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AuthFlow:
         note_status(current_fate(), (yield request))
@@ -89,7 +92,7 @@ def note_status(fate: RequestFate, response: httpx2.Response) -> None:
 
 
 def may_be_private(server: McpServer) -> frozenset[str]:
-    """The hosts (as in ``host_label``) that may have private addresses, because the user named them."""
+    """Return the hosts (as in ``host_label``) that may be private because the user named them."""
     label = label_of(server.url)
     url = httpx2.URL(server.url)
     literal = literal_address(url.host)
@@ -104,7 +107,7 @@ def label_of(address: str) -> str:
 
 
 class NamedNetwork(httpcore2.AsyncNetworkBackend):
-    """Connects to the hosts that the user named, wherever they are, and else to public addresses only."""
+    """Connects to any address of the hosts that the user named, and otherwise only to public addresses."""
 
     def __init__(self, checked: CheckedNetwork, named: frozenset[str]) -> None:
         self._checked = checked
@@ -130,7 +133,7 @@ class NamedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
-    """Requests over a checked network; an answer that is not an event stream is bounded."""
+    """Sends requests over the checked network. Limits the size of answers that are not event streams."""
 
     def __init__(self, network: NamedNetwork) -> None:
         self._network = network
@@ -138,7 +141,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
 
     async def _open_pool(self) -> httpcore2.AsyncConnectionPool:
         if self._pool is None:
-            # Reading all certificates takes long enough to stop everything else.
+            # Reading all certificates would block the event loop for too long.
             context = await anyio.to_thread.run_sync(ssl.create_default_context)
             self._pool = httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=self._network)
         return self._pool
@@ -148,7 +151,7 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         if url.scheme not in ("http", "https") or url.userinfo:
             raise ToolFailed(f"{str(url)[:200]!r} was not contacted: it is not a plain web address.")
         pool = await self._open_pool()
-        request.headers["accept-encoding"] = "identity"  # so that its size is the size that we bound
+        request.headers["accept-encoding"] = "identity"  # so that the bytes we count are the bytes we keep
         answer = await pool.handle_async_request(
             httpcore2.Request(
                 method=request.method,
@@ -203,7 +206,8 @@ class _BoundedStream(httpx2.AsyncByteStream):
 def make_client(
     network: NamedNetwork, auth: httpx2.Auth, headers: dict[str, str] | None = None
 ) -> httpx2.AsyncClient:
-    """``timeout`` of reading: none, because a server may be silent while it works; each call has its own."""
+    """Return a client without a read timeout: a server may be silent while it works, and calls have their
+    own."""
     return httpx2.AsyncClient(
         transport=CheckedTransport(network),
         auth=auth,

@@ -1,4 +1,4 @@
-"""The MCP servers of profiles: their tools, and what the user has to decide about them."""
+"""The MCP servers of profiles: their tools, and the decisions that the user has to make."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from everturn.tools.workspaces import Workspaces
 Mode = Literal["allow", "ask", "off"]
 ServerTool = McpTool | ResourceTool
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
-_SETTINGS = "mcp-settings"  # the workspace in which the settings start a server
+_SETTINGS = "mcp-settings"  # the workspace of servers that the settings page starts
 
 
 class OfferedPrompt(msgspec.Struct, frozen=True):
-    """A prompt that can be named with a slash, and its server."""
+    """A prompt that the user can type after a slash, and its server."""
 
     server: str
     prompt: PromptInfo
@@ -73,7 +73,7 @@ class ProfileServers:
     # --- tools ---------------------------------------------------------------------------------------
 
     async def tools(self, owner: str, profile: Profile, session_id: str) -> list[ServerTool]:
-        """The tools of the profile's servers, which are started in the session's own workspace if needed."""
+        """Return the tools of the profile's servers, started in the session's own workspace if needed."""
         servers = await self.of_profile(profile)
         if not servers:
             return []
@@ -91,14 +91,14 @@ class ProfileServers:
         return tools
 
     async def known_tools(self, owner: str, profile: Profile) -> list[ServerTool]:
-        """The same as far as they are known; no server is started to be asked."""
+        """Return the tools that are already known, without starting a server."""
         tools: list[ServerTool] = []
         for server in await self.of_profile(profile):
             tools += await self._with_resources(owner, server, await self._trust.list_known(owner, server))
         return tools
 
     async def _with_resources(self, owner: str, server: McpServer, tools: list[McpTool]) -> list[ServerTool]:
-        """Its resources are offered once the user trusts one of its tools, if it has any."""
+        """Add a server's resources once the user trusts one of its tools, if it has any."""
         known = await self.servers.read_stored(owner, server)
         is_offered = known is not None and known.has_resources
         is_used = any(tool.is_trusted for tool in tools) or not tools
@@ -109,7 +109,7 @@ class ProfileServers:
     # --- trust ---------------------------------------------------------------------------------------
 
     async def list_untrusted(self, owner: str, session_id: str, profile: Profile) -> list[Untrusted]:
-        """What the profile's servers say, as far as the user has not decided on it."""
+        """Return the texts of the profile's servers that the user has not decided on."""
         found: list[Untrusted] = []
         for server in await self.of_profile(profile):
             workspace = self._workspaces.of_session(session_id)
@@ -121,8 +121,10 @@ class ProfileServers:
         await self._trust.decide(owner, await self.book.get(name), workspace, digest, use=use)
 
     async def trust_text(self, owner: str, name: str, digest: str) -> ServerState:
-        """Accept the text with this digest; without one, only hear what the server says. See
-        ``EverturnToolbox.trust_server``."""
+        """Accept the text with this digest. Without one, only ask the server for its text.
+
+        See ``EverturnToolbox.trust_server``.
+        """
         server = await self.book.get(name)
         workspace = self._settings_folder()
         self.servers.start_again(server)
@@ -133,7 +135,7 @@ class ProfileServers:
         return await self.state(owner, server)
 
     async def set_mode(self, owner: str, name: str, tool: str, digest: str, mode: Mode) -> ServerState:
-        """Decide on one tool, whose description has this digest. Raises NotFound, WrongState."""
+        """Decide on the tool whose description has this digest. Raises NotFound, WrongState."""
         server = await self.book.get(name)
         known = await self._trust.list_known(owner, server)
         found = next((one for one in known if one.definition.name == tool), None)
@@ -141,7 +143,7 @@ class ProfileServers:
             raise NotFound("tool", f"{name}: {tool}"[:200])
         if mode != "off" and digest != found.definition.digest:
             raise WrongState(f"{name} describes {tool} in other words now.", hint="Read it again.")
-        # What is taken away goes first: a crash in between allows less, not more.
+        # Revoke before granting: a crash in between then allows less, not more.
         if mode != "allow":
             await self._policy.disallow(owner, found.concern)
         await self._trust.decide_tool(owner, found, use=mode != "off")
@@ -156,7 +158,7 @@ class ProfileServers:
         return [await self.state(owner, servers[name]) for name in sorted(servers)]
 
     async def test(self, owner: str, name: str) -> ServerState:
-        """Start the server anew and ask it what it offers. A failure is in the state."""
+        """Restart the server and ask what it offers. The state reports a failure."""
         server = await self.book.get(name)
         self.servers.forget(name)
         self.servers.start_again(server)
@@ -165,7 +167,8 @@ class ProfileServers:
         return await self.state(owner, server)
 
     async def offered_prompts(self, owner: str, profile: str | None) -> dict[str, OfferedPrompt]:
-        """What the profile's servers offered when they were last asked, by the name behind the slash."""
+        """Return the prompts that the profile's servers offered when last asked, by the name after the
+        slash."""
         found: dict[str, OfferedPrompt] = {}
         for server in await self.of_profile(await self._profiles.get(profile)):
             known = await self.servers.read_stored(owner, server)
@@ -176,7 +179,7 @@ class ProfileServers:
         return found
 
     async def prompt(self, owner: str, name: str, prompt: str, arguments: dict[str, str]) -> str:
-        """The text of a server's prompt. Raises NotFound, Invalid, WrongState."""
+        """Return the text of a server's prompt. Raises NotFound, Invalid, WrongState."""
         server = await self.book.get(name)
         if not server.enabled:
             raise WrongState(f"The MCP server {name} is switched off.", hint="Switch it on in the settings.")

@@ -1,4 +1,4 @@
-"""A tool for each server that has resources: what there is, and what it holds."""
+"""A tool that lists and reads the resources of one server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ResourceTool:
         return Judgement(one_line(f"read {uri}" if uri else "list resources"), concerns=(concern,))
 
 
-# The arguments of the tool; it is never called.
+# Only describes the tool's arguments; it is never called.
 def _shape(
     uri: Annotated[str, "The resource to read; leave it out to list them"] = "",
     cursor: Annotated[str, "Of the page before, for the next page of the list"] = "",

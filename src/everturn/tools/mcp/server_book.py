@@ -1,5 +1,7 @@
-"""The servers in force: those of config.toml, and those made on the page or with ``everturn mcp``, which are
-records, so that every worker has them. Where both have a name, config.toml wins."""
+"""The configured servers: those of config.toml, and those added on the page or with ``everturn mcp``.
+
+The latter are stored as records, so every worker has them. If both define a name, config.toml wins.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ from everturn.tools.profiles import McpServer
 _log = logging.getLogger("everturn.tools")
 
 KIND = "mcp.server"
-OWNER = "system"  # of records that belong to the server itself
+OWNER = "system"  # owns records that belong to the Everturn server itself
 NAME_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9-]{0,30}$(?!\n)"
 _SERVERS_MAX = 100
 
 
 class ServerBook:
-    """``servers`` is what the last reading found."""
+    """``servers`` holds the result of the last refresh."""
 
     def __init__(self, configured: Mapping[str, McpServer], records: Records) -> None:
         self._configured = configured
@@ -32,7 +34,7 @@ class ServerBook:
         self.servers: Mapping[str, McpServer] = configured
 
     async def refresh(self) -> Mapping[str, McpServer]:
-        """Read the records again. Cheap if nothing has changed."""
+        """Read the records again. Cheap if nothing changed."""
         rows = await self._records.list(OWNER, KIND)
         if rows != self._rows:
             saved = {name: self._read(name, row) for name, row in rows.items()}
@@ -51,7 +53,7 @@ class ServerBook:
         return name in self._configured
 
     def of_profile(self, name: str, named: tuple[str, ...]) -> list[McpServer]:
-        """The servers that a profile uses: those that it names, and those that name it."""
+        """Return a profile's servers: those that it names and those that name it."""
         found = {one for one in named if one in self.servers}
         found |= {one for one, server in self.servers.items() if name in server.profiles}
         return [self.servers[one] for one in sorted(found) if self.servers[one].enabled]
@@ -86,7 +88,7 @@ class ServerBook:
             raise NotFound("MCP server", name)
 
     async def forget_profile(self, profile: str) -> None:
-        """Take a removed profile's name out of the servers that name it, except those of config.toml."""
+        """Remove a deleted profile from the servers that name it, except those of config.toml."""
         for server in (await self.refresh()).values():
             if profile in server.profiles and server.name not in self._configured:
                 rest = tuple(name for name in server.profiles if name != profile)
@@ -115,13 +117,13 @@ class ServerBook:
         try:
             return msgspec.convert({**row, "name": name}, McpServer) if isinstance(row, dict) else None
         except msgspec.ValidationError as error:
-            # A newer release wrote it. Leaving out what is not understood could allow more.
+            # A newer release wrote it. Ignoring unknown fields could allow more than intended.
             _log.warning("the MCP server %s cannot be read: %s", name, error)
             return None
 
 
 def place_of(server: McpServer) -> str:
-    """Its address, or its command with the arguments. Keys and a sign-in belong to it."""
+    """Return the server's address, or its command line. Keys and sign-ins are tied to it."""
     return server.url or " ".join((server.command, *server.args))
 
 

@@ -1,8 +1,7 @@
-"""The sessions with MCP servers: opened on demand, opened again when they end.
+"""The sessions with MCP servers, opened on demand and reopened after they end.
 
-A server's failures stay its own: they become results, never exceptions. What it says about itself (its
-tools, their descriptions) enters the context only when the user has trusted exactly that text, and what
-it says about being harmless is never believed.
+A server's failures become results, never exceptions. The model sees a server's tools and descriptions only
+after the user has trusted exactly that text. A server's claim that a tool is harmless is never believed.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _log = logging.getLogger("everturn.tools")
 DEFINITIONS = "mcp.tools"
 ASK_TIMEOUT_S = 30.0
 _NEXT_START_S = (
-    30.0  # a turn asks for the tools several times; a server that fails can take that long to do so
+    30.0  # a turn asks for the tools several times, and a failing server can take this long each time
 )
 _LOG_CHARS_MAX = 4000
 
@@ -68,11 +67,11 @@ Secret = Callable[[str], str | None]
 
 
 class ToolState(msgspec.Struct, frozen=True):
-    """A tool of a server. ``mode``: allow | ask | off; ``is_new``: off until the user has decided."""
+    """A tool of a server. ``mode``: allow | ask | off. ``is_new``: off until the user decides."""
 
-    name: str  # as its server has it
+    name: str  # the server's name for it
     description: str
-    digest: str  # of everything it says
+    digest: str  # over its whole description
     mode: str
     is_new: bool
 
@@ -85,11 +84,11 @@ class ServerState(msgspec.Struct, frozen=True):
     detail: str = ""
     tools: tuple[str, ...] = ()
     untrusted: tuple[str, ...] = ()  # tools whose description the user has not accepted
-    texts: tuple[Untrusted, ...] = ()  # those descriptions, whole, as POST /api/mcp/{server}/trust takes them
+    texts: tuple[Untrusted, ...] = ()  # those descriptions in full, for POST /api/mcp/{server}/trust
     modes: tuple[ToolState, ...] = ()
     prompts: tuple[PromptInfo, ...] = ()
     has_resources: bool = False
-    log: str = ""  # what the server said last, when it failed
+    log: str = ""  # the server's last output before it failed
     signed_in: bool = False
     signed_in_until: int | None = None
 
@@ -97,8 +96,8 @@ class ServerState(msgspec.Struct, frozen=True):
 class McpServers:
     """The open sessions. An async context manager.
 
-    One for each program and workspace, as before; of an address, one for each session of ours, so that a
-    question that the server asks belongs to one call.
+    A program gets one per workspace. A server at an address gets one per session of ours, so that a question
+    from the server belongs to one call.
     """
 
     def __init__(
@@ -120,8 +119,8 @@ class McpServers:
         self._disk = DiskSync()
         self._connections: dict[tuple[str, Path], Connection] = {}
         self._errors: dict[str, ToolFailed] = {}
-        self._logs: dict[str, str] = {}  # by server: what it said when it failed last
-        self._logged: dict[str, str] = {}  # by server: the cause of its last failure, until it works again
+        self._logs: dict[str, str] = {}  # by server: its output at the last failure
+        self._logged: dict[str, str] = {}  # by server: the cause of the last failure, until it works again
         self._failed_at: dict[str, float] = {}  # by the digest of its configuration
         self._group: TaskGroup | None = None
 
@@ -137,14 +136,14 @@ class McpServers:
             connection.stop()
         if self._group is not None:
             self._running.release_all()
-            # The error of the body is the caller's, not the servers': it must not come out in a group.
+            # The body's error is the caller's and must not be wrapped in a group.
             await self._group.__aexit__(None, None, None)
 
     async def definitions(self, owner: str, server: McpServer, workspace: Path) -> tuple[Definition, ...]:
-        """The server's tools, from the store if its configuration is unchanged; else it is started.
+        """Return the server's tools from the store, or start the server if its configuration changed.
 
-        A server that does not start has none; why is in ``state_of``. One that has just failed is not started
-        again at once, see ``start_again``.
+        A server that does not start has none; ``state_of`` says why. One that just failed is not restarted at
+        once, see ``start_again``.
         """
         stored = await self.read_stored(owner, server)
         if stored is not None:
@@ -155,7 +154,7 @@ class McpServers:
         try:
             return (await self.refresh(owner, server, workspace)).tools
         except ToolFailed:
-            return ()  # kept in self._errors, where state_of finds it
+            return ()  # state_of reports it from self._errors
 
     # --- calls ---------------------------------------------------------------------------------------
 
@@ -173,7 +172,7 @@ class McpServers:
         return await self._running.start(self._group, call.key, work, emit)
 
     def release(self, turn_id: str) -> None:
-        """End the calls of a turn that wait for the user: the turn has ended."""
+        """End the calls that wait for the user in a turn that has ended."""
         self._running.release(turn_id)
 
     async def _work(
@@ -201,9 +200,9 @@ class McpServers:
         running: RunningCall,
     ) -> ToolResult | ToolQuestion:
         if definition not in connection.definitions:
-            await connection.read_again()  # another session with the server may have heard of it first
+            await connection.read_again()  # another session may have learned of the change first
         if definition not in connection.definitions:
-            # Between the approval and now the server began to say something else about itself.
+            # The server changed its description after the approval.
             await self._store(call.owner, server, connection.catalog)
             return failure(
                 f"{server.name} has changed its tool {definition.name}; it was not called. Try again."
@@ -213,7 +212,7 @@ class McpServers:
                 definition.name, call.arguments, server.timeout_s, running.show_progress, running.ask
             )
             if not server.is_remote:
-                # It may have written to the workspace; a step is as durable as what it made.
+                # It may have written to the workspace, and a step must not be more durable than its files.
                 await anyio.to_thread.run_sync(self._disk.sync_file_system, call.workspace)
             return result
         except ServerSignInNeeded as error:
@@ -236,24 +235,24 @@ class McpServers:
     async def get_prompt(
         self, owner: str, server: McpServer, workspace: Path, send: Callable[[McpClient], Awaitable[T]]
     ) -> T:
-        """The same for the settings and the composer."""
+        """Send a request for a prompt, for the settings and the composer."""
         async with self._connect(owner, server, workspace, "") as connection:
             return await connection.ask_server(send, "prompts/get", ASK_TIMEOUT_S)
 
     # --- starting ------------------------------------------------------------------------------------
 
     def start_again(self, server: McpServer) -> None:
-        """Let ``definitions`` start it although it has just failed: a user asks for it."""
+        """Let ``definitions`` restart a server that just failed, because a user asked for it."""
         self._failed_at.pop(_config_digest(server), None)
 
     async def refresh(self, owner: str, server: McpServer, workspace: Path) -> Catalog:
-        """Ask the server itself again, started if need be. Raises ToolFailed."""
+        """Ask the server again, and start it if needed. Raises ToolFailed."""
         async with self._connect(owner, server, workspace, "") as connection:
             await self._store(owner, server, connection.catalog)
             return connection.catalog
 
     def forget(self, name: str) -> None:
-        """End the sessions with a server that was changed or removed, or that the user signed in to."""
+        """End the sessions with a server after it was changed or removed, or after a sign-in."""
         for (known, _), connection in self._connections.items():
             if known == name:
                 connection.stop()
@@ -278,7 +277,7 @@ class McpServers:
     async def _connect(
         self, owner: str, server: McpServer, workspace: Path, session_id: str
     ) -> AsyncIterator[Connection]:
-        """The session with the server for this workspace, opened if need be. Raises ToolFailed."""
+        """Return the session with the server for this workspace, and open it if needed. Raises ToolFailed."""
         async with AsyncExitStack() as stack:
             try:
                 connection = self._connection(owner, server, workspace, session_id)
@@ -297,7 +296,7 @@ class McpServers:
     def _report(
         self, server: McpServer, cause: str, last_words: str = "", error: Exception | None = None
     ) -> None:
-        """Log a failure, once until the server works again or fails for another cause."""
+        """Log a failure once, until the server works again or fails for another reason."""
         if error is not None:
             self._failed_at[_config_digest(server)] = self._clock.monotonic()
         self._logs[server.name] = f"{cause}{last_words}"[-_LOG_CHARS_MAX:]
@@ -312,7 +311,7 @@ class McpServers:
         key = (server.name, Path(session_id) if server.is_remote else workspace)
         connection = self._connections.get(key)
         if connection is not None and _config_digest(connection.server) != _config_digest(server):
-            # Changed on another worker or with the command line: what was allowed then may not be now.
+            # Changed on another worker or by the command line: an earlier permission may no longer hold.
             connection.stop()
             connection = None
         if connection is None or connection.is_ended:
@@ -368,7 +367,7 @@ class McpServers:
 
     @asynccontextmanager
     async def _door(self, server: McpServer) -> AsyncIterator[Door | None]:
-        """The way to the network of a server while it runs; None where it has none, or the machine's own."""
+        """Yield a running server's door to the network; None if it has no network or uses the machine's."""
         if not server.network or server.host_network:
             yield None
             return
@@ -380,10 +379,10 @@ class McpServers:
             yield door
 
     def _view(self, server: McpServer, workspace: Path) -> SandboxView:
-        """What the server sees.
+        """Return what the server may see.
 
-        A project is read-only for a server that stays between calls: what it writes then could not be told
-        from what the project's owner writes, and other programs may run it.
+        A project is read-only for a server that stays between calls. What it wrote then could not be told
+        apart from the owner's own changes, and other programs might run it.
         """
         program = program_of(server)
         read, write = own_folders(server, self._sandbox.home)
@@ -413,7 +412,7 @@ class McpServers:
 
 
 class McpTool:
-    """One tool of a server, named apart from all others."""
+    """One tool of a server, under a unique name."""
 
     def __init__(self, servers: McpServers, server: McpServer, definition: Definition) -> None:
         self._servers = servers
@@ -432,7 +431,7 @@ class McpTool:
 
     @property
     def concern(self) -> Concern:
-        """What is asked about; without it being known where the agent runs."""
+        """Return what the user is asked about."""
         return Concern(
             f"it calls the MCP server {self.server.name}",
             key=f"mcp {self.spec.name} {self.definition.digest}",
@@ -445,7 +444,7 @@ class McpTool:
         words = ", ".join(f"{name}={value}" for name, value in arguments.items())
         label = one_line(f"{self.definition.name} {words}")
         if not self.is_trusted:
-            # It changed while the turn ran; the next turn asks about what it says now.
+            # It changed while the turn ran; the next turn asks about the new text.
             return Judgement(label, denied=f"{self.server.name} has changed its description of this tool.")
         is_open = self.server.write_project and not context.is_guarded
         reach, concern = is_open or not context.is_sandboxed, self.concern
@@ -456,13 +455,13 @@ class McpTool:
 
 
 def ask_sign_in(server: McpServer, error: ServerSignInNeeded) -> ToolQuestion:
-    """Nothing was done: the call runs once the user has signed in."""
+    """Ask for the sign-in. Nothing was done yet; the call runs after the user signed in."""
     text = f"{error} Sign in, and this answer goes on."
     return ToolQuestion(text, tuple(SignInAnswer), AskTopic.SIGN_IN, server.name)
 
 
 def tool_name(server: str, name: str) -> str:
-    """``server__tool``, within what every provider takes: letters, digits, _ and -, at most 64."""
+    """Return ``server__tool`` as every provider accepts it: letters, digits, _ and -, at most 64."""
     full = f"{server}__{re.sub(r'[^a-zA-Z0-9_-]', '_', name)}"
     if len(full) <= 64 and full == f"{server}__{name}":
         return full
@@ -470,6 +469,6 @@ def tool_name(server: str, name: str) -> str:
 
 
 def _config_digest(server: McpServer) -> str:
-    """Of what decides what the server is. Which profiles use it does not."""
+    """Return a digest over the settings that define the server, without the profiles that use it."""
     what = msgspec.structs.replace(server, enabled=True, profiles=())
     return hashlib.sha256(msgspec.json.encode(what, order="deterministic")).hexdigest()

@@ -1,7 +1,7 @@
-"""Sign-ins at MCP servers with OAuth 2.1: begun here, finished in the user's browser, kept among the secrets.
+"""Sign-ins to MCP servers with OAuth 2.1: started here, completed in the user's browser, stored as secrets.
 
-Discovery, registration and the checks of what a server says about itself are the SDK's. Between beginning and
-finishing nothing is kept in memory: any worker may finish what another began, also after a restart.
+The SDK does discovery, registration and the checks of the server's metadata. Between start and completion
+nothing is kept in memory, so any worker can complete a sign-in that another started, even after a restart.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _log = logging.getLogger("everturn.tools")
 _TOKENS = "mcp"  # kinds of secrets
 _PENDING = "mcp_sign_in"
 _KEYS = "mcp_key"  # mcp_key/<server>/<name>
-BEARER = "bearer"  # the name of the key of an address
+BEARER = "bearer"  # name of the key for a server at an address
 _PENDING_S = 15 * 60
 _PENDING_MAX = 50
 _BEGIN_TIMEOUT_S = 40.0
-_EARLY_S = 20  # a token is refreshed before it ends, so that it does not end on the way
+_EARLY_S = 20  # refresh a token this long before it expires
 _FIRST_MESSAGE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -60,7 +60,7 @@ _HEADERS = {"accept": "application/json, text/event-stream"}
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What a finished sign-in gave. It is used only for the address that it was given for."""
+    """The result of a completed sign-in. It is used only for the address that it was issued for."""
 
     url: str
     access_token: str
@@ -73,7 +73,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class _Pending(msgspec.Struct, frozen=True):
-    """A sign-in between its beginning and its end. ``verifier``: the proof (PKCE)."""
+    """A sign-in that was started and not completed. ``verifier`` is the PKCE proof."""
 
     server: str
     url: str
@@ -87,13 +87,13 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class SignInRefused(Invalid):
-    """A sign-in could not be begun or finished, or the server must not be trusted with it."""
+    """A sign-in could not be started or completed, or the server must not be trusted with it."""
 
     code = "sign_in_refused"
 
 
 class _Left(Exception):
-    """Ends the SDK's flow where the user's browser takes over."""
+    """Stops the SDK's flow at the point where the user's browser takes over."""
 
 
 class SignIns:
@@ -115,21 +115,21 @@ class SignIns:
     def lock_of(self, server: McpServer) -> anyio.Lock:
         return self._locks.setdefault(server.name, anyio.Lock())
 
-    # --- what is kept --------------------------------------------------------------------------------
+    # --- stored sign-ins and keys --------------------------------------------------------------------
 
     def grant_of(self, server: McpServer) -> Grant | None:
-        """The sign-in at exactly this address."""
+        """Return the sign-in for exactly this address."""
         kept = self._secrets.get(f"{_TOKENS}/{server.name}") if self._kept is not None else None
         if kept is None:
             return None
         try:
             grant = msgspec.json.decode(kept.reveal(), type=Grant)
         except msgspec.DecodeError:
-            return None  # a newer version wrote it: signing in again replaces it
+            return None  # a newer version wrote it; signing in again replaces it
         return grant if grant.url == server.url else None
 
     async def refresh_kept(self) -> None:
-        """Read what other workers have stored."""
+        """Read the sign-ins that other workers stored."""
         await self._secrets.refresh()
 
     async def keep(self, server: McpServer, grant: Grant) -> None:
@@ -140,12 +140,12 @@ class SignIns:
             await self._kept.change({f"{_TOKENS}/{name}": None})
 
     async def forget(self, name: str) -> None:
-        """Delete everything that is kept for the server."""
+        """Delete everything that is stored for the server."""
         await self.sign_out(name)
         await self.keep_keys(name, dict.fromkeys(self.key_names(name)))
 
     def keys_of(self, server: McpServer) -> dict[str, str]:
-        """The keys that were given for the server on the page. Raises SecretUnreadable."""
+        """Return the server's keys that were entered on the page. Raises SecretUnreadable."""
         found = {
             name: self._secrets.get(f"{_KEYS}/{server.name}/{name}") for name in self.key_names(server.name)
         }
@@ -160,11 +160,13 @@ class SignIns:
         if changes:
             await self._secrets.change({f"{_KEYS}/{name}/{key}": text for key, text in changes.items()})
 
-    # --- beginning -----------------------------------------------------------------------------------
+    # --- starting ------------------------------------------------------------------------------------
 
     async def begin(self, server: McpServer, redirect: str) -> str:
-        """The address at which the user signs in; afterwards the browser is sent to ``redirect``. Raises
-        SignInRefused, WrongState."""
+        """Start a sign-in and return the address at which the user signs in.
+
+        The browser is then sent to ``redirect``. Raises SignInRefused, WrongState.
+        """
         try:
             with anyio.fail_after(_BEGIN_TIMEOUT_S):
                 return await self._begin(server, redirect)
@@ -192,7 +194,7 @@ class SignIns:
 
     # ``Any``: a module of the SDK, and a value of it.
     def _provider(self, oauth: Any, server: McpServer, redirect: str) -> tuple[Any, list[str]]:
-        """The SDK's flow, which stops where the user takes over; and the address that it left with."""
+        """Return the SDK's flow, which stops where the user takes over, and the address for the user."""
         left: list[str] = []
 
         async def leave(address: str) -> None:
@@ -228,7 +230,7 @@ class SignIns:
         address: str,
         redirect: str,
     ) -> str:
-        """Keep what is needed to finish, durably, before the user leaves for the address."""
+        """Store durably what completion needs, before the user goes to the address."""
         metadata = context.oauth_metadata
         if metadata is None:
             raise _refusal(server, "it does not say where to sign in")
@@ -240,7 +242,7 @@ class SignIns:
         verifier, state = random.token_urlsafe(64), random.token_urlsafe(32)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
         base, _, query = address.partition("?")
-        # The flow goes on in another request, perhaps of another process, so the proof is ours.
+        # Another request, perhaps in another process, completes the flow, so we store the proof ourselves.
         given = {**dict(parse_qsl(query)), "state": state, "code_challenge": challenge}
         pending = _Pending(
             server=server.name,
@@ -257,7 +259,10 @@ class SignIns:
         return f"{base}?{urlencode(given)}"
 
     async def _check_endpoint(self, server: McpServer, network: NamedNetwork, address: str) -> None:
-        """The user's browser goes there, or a code does: not in the clear, and not into a private network."""
+        """Refuse an address without TLS or in a private network, unless the user named its host.
+
+        The user's browser or a code is sent there.
+        """
         url = httpx2.URL(address)
         label = label_of(address)
         if network.is_named(label):
@@ -271,7 +276,7 @@ class SignIns:
             raise SignInRefused(f"{_cannot(server)}: {error}", hint=hint) from error
 
     async def _keep_pending(self, state: str, pending: _Pending) -> None:
-        """With those that were not finished in time dropped, so that they do not pile up."""
+        """Store a pending sign-in, and drop those that expired so that they do not pile up."""
         known = self._secrets.find(_PENDING)
         oldest = self._clock.now_ms() - _PENDING_S * 1000
         begun = {name: _decode(kept.reveal()) for name, kept in known.items()}
@@ -282,12 +287,13 @@ class SignIns:
         changes[f"{_PENDING}/{_name_of(state)}"] = msgspec.json.encode(pending).decode()
         await self._secrets.change(changes)
 
-    # --- finishing -----------------------------------------------------------------------------------
+    # --- completing ----------------------------------------------------------------------------------
 
     async def finish(self, state: str, code: str, issuer: str | None, servers: dict[str, McpServer]) -> str:
-        """Trade the code for tokens and keep them; the name of the server. Raises SignInRefused, WrongState.
+        """Exchange the code for tokens, store them and return the server's name.
 
-        A sign-in is finished once: a repeat, and one that another owner began, find nothing.
+        A sign-in can be completed once, and only by the owner who started it. Raises SignInRefused,
+        WrongState.
         """
         await self._secrets.refresh()
         pending, server = await self._take_pending(state, servers)
@@ -324,7 +330,7 @@ class SignIns:
             raise WrongState(
                 "This sign-in was finished before, or is not known here.", hint="Begin it again in Everturn."
             )
-        await self._secrets.change({name: None})  # a code is used once, whatever comes of it
+        await self._secrets.change({name: None})  # a code can be used once, even if this fails
         if pending.begun_at < self._clock.now_ms() - _PENDING_S * 1000:
             raise WrongState("This sign-in took too long.", hint="Begin it again in Everturn.")
         server = servers.get(pending.server)
@@ -337,7 +343,7 @@ class SignIns:
 
     # ``Any``: a module of the SDK.
     def _read_grant(self, oauth: Any, answer: httpx2.Response, before: Grant) -> Grant | str:
-        """The new tokens in place of those before; or why there are none."""
+        """Return the sign-in with the new tokens, or the reason why there are none."""
         if answer.status_code not in (200, 201):
             return f"its sign-in server answered with status {answer.status_code}: {_error_of(answer)}"
         try:
@@ -370,8 +376,10 @@ class SignIns:
         return _token_request(context, data, grant.resource)
 
     async def take_refreshed(self, server: McpServer, before: Grant, answer: httpx2.Response) -> Grant | None:
-        """Keep the tokens of the answer, durably, before they are used: the old ones may be worth nothing
-        now. None if there are none, and no other worker has newer ones."""
+        """Store the new tokens durably before they are used, because the old ones may already be invalid.
+
+        None if the answer has no tokens and no other worker stored newer ones.
+        """
         oauth = await load("mcp.client.auth.oauth2")
         await answer.aread()
         grant = self._read_grant(oauth, answer, before)
@@ -387,8 +395,10 @@ class SignIns:
 
 
 class StoredAuth(httpx2.Auth):
-    """Sends the kept token, and refreshes it when it ends. Never signs in by itself: a request that needs it
-    keeps its answer, and its fate says so."""
+    """Sends the stored token and refreshes it when it expires.
+
+    It never starts a sign-in. A request that needs one gets the server's answer, and its fate records that.
+    """
 
     requires_response_body = False
 
@@ -402,7 +412,7 @@ class StoredAuth(httpx2.Auth):
         if grant is not None and sign_ins.is_old(grant) and grant.refresh_token:
             async with sign_ins.lock_of(server):
                 grant = self._grant() or grant
-                if sign_ins.is_old(grant):  # no other request has refreshed it meanwhile
+                if sign_ins.is_old(grant):  # no other request refreshed it in the meantime
                     answer = yield await sign_ins.refresh_request(server, grant)
                     grant = await sign_ins.take_refreshed(server, grant, answer)
         _authorize(request, grant)
@@ -411,7 +421,7 @@ class StoredAuth(httpx2.Auth):
             used = grant
             async with sign_ins.lock_of(server):
                 grant = self._grant() or used
-                if grant.access_token == used.access_token:  # ended early, e.g. revoked
+                if grant.access_token == used.access_token:  # it ended early, e.g. was revoked
                     answer = yield await sign_ins.refresh_request(server, grant)
                     grant = await sign_ins.take_refreshed(server, grant, answer)
             if grant is not None:
@@ -430,7 +440,7 @@ class StoredAuth(httpx2.Auth):
 
 
 class KeyAuth(httpx2.Auth):
-    """Sends a key that the user gave."""
+    """Sends a key that the user entered."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -441,7 +451,10 @@ class KeyAuth(httpx2.Auth):
 
 
 class _NoStorage:
-    """The SDK's storage of a flow that ends before there are tokens. ``client``: registered before."""
+    """The SDK's storage for a flow that stops before there are tokens.
+
+    ``client``: an earlier registration.
+    """
 
     # ``Any``: values of the SDK.
     def __init__(self, client: Any) -> None:
@@ -457,12 +470,12 @@ class _NoStorage:
         return self._client
 
     async def set_client_info(self, client: Any) -> None:
-        """It is kept with what is pending, and with the tokens."""
+        """Remember the registration; it is stored with the pending sign-in and with the tokens."""
 
 
 # ``Any``: a module and values of the SDK.
 def _find_registration(oauth: Any, grant: Grant, redirect: str) -> Any:
-    """The registration of an earlier sign-in, if it is good for this way back."""
+    """Return an earlier registration if it is valid for this redirect address."""
     client = oauth.OAuthClientInformationFull.model_validate(grant.client)
     known = {str(uri) for uri in client.redirect_uris or ()}
     return client if redirect in known else None
@@ -505,7 +518,7 @@ def _name_of(state: str) -> str:
 
 
 def _error_of(answer: httpx2.Response) -> str:
-    """The two fields of an OAuth error; nothing else of the answer, which may be anything."""
+    """Return the two fields of an OAuth error, and nothing else of the untrusted answer."""
     try:
         found = msgspec.json.decode(answer.content, type=dict[str, str | None])
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""An MCP server as a process in its own sandbox, one JSON message per line over its pipes."""
+"""An MCP server as a process in its own sandbox, with one JSON message per line on its pipes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from everturn.tools.terminal.output import Capture
 from everturn.tools.terminal.process import until_breach
 
 _SOCKETS_EVERY_S = 1.0
-_SOCKETS_SHARE = 50  # of the time in a large project: looking takes a fiftieth of it
-_NOISE_LINES_MAX = 1000  # that are no messages, in the life of a server
+_SOCKETS_SHARE = 50  # in a large project, at most a fiftieth of the time is spent on looking
+_NOISE_LINES_MAX = 1000  # lines that are not messages, over a server's lifetime
 
 
 class StdioLink(Link):
@@ -82,10 +82,10 @@ class StdioLink(Link):
         return over[0] if over else ""
 
     async def _until_socket(self) -> str:
-        """Wait until a socket is made in a project that the server reads; why the server has to end then.
+        """Wait until a socket appears in a project that the server reads; return why the server must end.
 
-        Those that were there at its start are covered, but nothing can be mounted in a sandbox that runs. So
-        the server is ended, and the next call starts another.
+        Sockets that existed at the start are covered, but nothing can be mounted in a running sandbox. So the
+        server is ended and the next call starts another.
         """
         pause_s, child = _SOCKETS_EVERY_S, self._child
         if not (child.is_sandboxed and self._sandbox.shows_sockets(self._view)):
@@ -106,7 +106,7 @@ class StdioLink(Link):
 
 
 def program_of(server: McpServer) -> str:
-    """The absolute path of the server's program. Raises ToolFailed."""
+    """Return the absolute path of the server's program. Raises ToolFailed."""
     found = shutil.which(os.path.expanduser(server.command))
     if found is None:
         raise ToolFailed(
@@ -117,7 +117,7 @@ def program_of(server: McpServer) -> str:
 
 @asynccontextmanager
 async def _transport(child: Child, errors: Capture) -> AsyncIterator[tuple[Receiver, Sender]]:
-    """The process's pipes as the SDK's pair of streams, one JSON message per line."""
+    """Yield the process's pipes as the SDK's pair of streams, one JSON message per line."""
     to_session, from_server = anyio.create_memory_object_stream[SdkMessage](0)
     to_server, from_session = anyio.create_memory_object_stream[SdkMessage](0)
     async with anyio.create_task_group() as group:
@@ -157,8 +157,10 @@ async def _pump_out(child: Child, to_session: Sender) -> None:
 
 
 async def _lines(output: AsyncIterable[bytes]) -> AsyncIterator[list[bytes]]:
-    """The lines of each read. Stops at a line that is too long, which no MCP server writes; closing the
-    stream ends the session."""
+    """Yield the lines of each read. Stop at a line that is too long, which no MCP server writes.
+
+    Closing the stream then ends the session.
+    """
     pieces: list[bytes] = []
     size = 0
     async for chunk in output:

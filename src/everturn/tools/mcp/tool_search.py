@@ -1,8 +1,8 @@
-"""Many tools of MCP servers, found by words instead of being listed in every request.
+"""Lets the model search for MCP tools by keyword when there are too many to list in every request.
 
-The model gets two tools that stay the same: one finds tools and answers with their descriptions, the other
-calls them. So what is found is added at the end of the conversation, and nothing before it changes: the
-provider's cache of the prefix stays good (see docs/decisions/111).
+The model gets two fixed tools: one finds tools and returns their descriptions, the other calls them. The
+results are appended to the conversation and nothing before them changes, so the provider's prompt cache stays
+valid (see docs/decisions/111).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from everturn.domain.tool import (
 from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgement
 from everturn.tools.schema import Action, ToolFailed, failure
 
-TOOLS_MAX = 30  # with more, those of MCP servers are found instead of listed
+TOOLS_MAX = 30  # with more, MCP tools are searched instead of listed
 FIND, CALL = "find_tools", CALL_FOUND_TOOL
 _FOUND_MAX = 8
 _WORD = re.compile(r"[a-z0-9]+")
@@ -82,7 +82,7 @@ class CallFoundTool:
         )
 
     def inner(self, call: ToolCall) -> tuple[Tool, ToolCall]:
-        """The tool, and the call of it. Raises ToolFailed."""
+        """Return the tool and the call to it. Raises ToolFailed."""
         name, arguments = call.arguments.get("name"), call.arguments.get("arguments", {})
         tool = self._tools.get(name) if isinstance(name, str) else None
         if tool is None:
@@ -100,7 +100,7 @@ class CallFoundTool:
 
 
 def as_called(call: ToolCall) -> ToolCall:
-    """The call that is made: that of the found tool, if it is one through ``call_tool``."""
+    """Return the call that is really made: to the found tool, if it goes through ``call_tool``."""
     name, arguments = call.arguments.get("name"), call.arguments.get("arguments", {})
     if call.name != CALL or not isinstance(name, str) or not isinstance(arguments, dict):
         return call
@@ -108,7 +108,7 @@ def as_called(call: ToolCall) -> ToolCall:
 
 
 def search_tools(query: str, tools: Sequence[Tool]) -> list[Tool]:
-    """The tools that fit best; a word in the name counts more than one in the description."""
+    """Return the best matches. A word in the name counts more than one in the description."""
     words = set(_WORD.findall(query.lower()))
     scores = {tool.spec.name: _score(words, tool) for tool in tools}
     best = sorted((tool for tool in tools if scores[tool.spec.name]), key=lambda t: -scores[t.spec.name])

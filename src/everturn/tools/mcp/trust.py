@@ -1,8 +1,7 @@
-"""Which tools of an MCP server the agent gets: those whose description the user has read and accepted.
+"""Decides which MCP tools the agent gets: those whose description the user read and accepted.
 
-Everything that a server says about a tool (its name, what it does, its arguments with their names and
-values) is text from outside that steers the model. The model gets it only after the user has accepted that
-exact text.
+Everything that a server says about a tool (its name, description, argument names and values) is untrusted
+text that steers the model. The model sees it only after the user accepted that exact text.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from everturn.tools.policy.trust import Trust
 from everturn.tools.profiles import McpServer
 
 _log = logging.getLogger("everturn.tools")
-_QUESTION_CHARS_MAX = 60_000  # a server with more to say is asked about in parts
+_QUESTION_CHARS_MAX = 60_000  # longer descriptions are split into several questions
 
 
 class McpTrust:
@@ -31,12 +30,15 @@ class McpTrust:
         self._trust = trust
 
     async def tools(self, owner: str, server: McpServer, workspace: Path) -> list[McpTool]:
-        """All of the server's tools; those that are not trusted are for asking about, not for the model."""
+        """Return all of the server's tools.
+
+        Untrusted ones are for questions to the user, not for the model.
+        """
         definitions = await self._servers.definitions(owner, server, workspace)
         return await self._mark_trusted(owner, server, definitions)
 
     async def list_known(self, owner: str, server: McpServer) -> list[McpTool]:
-        """The same from what the server said earlier; starts nothing."""
+        """Return the tools that are already known, without starting the server."""
         known = await self._servers.read_stored(owner, server)
         return await self._mark_trusted(owner, server, () if known is None else known.tools)
 
@@ -49,14 +51,14 @@ class McpTrust:
         return tools
 
     async def questions(self, owner: str, server: McpServer, workspace: Path) -> list[Untrusted]:
-        """The full text of what the user has neither accepted nor declined."""
+        """Return the full text of what the user neither accepted nor declined."""
         new = [tool for tool in await self.tools(owner, server, workspace) if not tool.is_trusted]
         return list(texts_of(server, await self._without_declined(owner, new)))
 
     async def decide(self, owner: str, server: McpServer, workspace: Path, digest: str, *, use: bool) -> bool:
-        """Keep the answer about the text with this digest; False if the server says something else now."""
+        """Store the decision on the text with this digest; False if the server's text has changed."""
         new = [tool for tool in await self.tools(owner, server, workspace) if not tool.is_trusted]
-        # A declined text can still be accepted: it is looked for among all that is not trusted.
+        # A declined text can still be accepted, so search all texts that are not trusted.
         candidates = [*_batches(new), *_batches(await self._without_declined(owner, new))]
         found = next((batch for batch in candidates if _digest(batch) == digest), None)
         for tool in found or ():
@@ -64,7 +66,7 @@ class McpTrust:
         return found is not None
 
     async def decide_tool(self, owner: str, tool: McpTool, *, use: bool) -> None:
-        """Keep the answer about one tool as it is described now."""
+        """Store the decision on one tool with its current description."""
         await self._trust.decide(owner, _record(tool), tool.definition.digest, use=use)
 
     async def is_declined(self, owner: str, tool: McpTool) -> bool:
@@ -79,7 +81,7 @@ def _record(tool: McpTool) -> str:
 
 
 def texts_of(server: McpServer, tools: Sequence[McpTool]) -> tuple[Untrusted, ...]:
-    """The full text of what the server says about these tools, in as many parts as needed."""
+    """Return the full descriptions of these tools, in as many parts as needed."""
     return tuple(_question(server, batch) for batch in _batches(tools))
 
 
@@ -94,7 +96,7 @@ def _question(server: McpServer, tools: Sequence[McpTool]) -> Untrusted:
 
 
 def _reach(server: McpServer) -> str:
-    """Where it can send what the agent gives it, for the question."""
+    """Say where the server can send the data that the agent gives it."""
     if server.is_remote:
         return f" and receives at {label_of(server.url)} what the agent gives it"
     if server.host_network:
@@ -107,7 +109,7 @@ def _reach(server: McpServer) -> str:
 
 
 def describe(tool: McpTool) -> str:
-    """Everything that the model would read about the tool."""
+    """Return everything that the model would read about the tool."""
     schema = tool.spec.schema
     arguments = msgspec.json.format(msgspec.json.encode(schema.parameters), indent=2).decode()
     return f"{schema.name}\n{schema.description}\nArguments: {arguments}"
@@ -118,7 +120,7 @@ def _digest(tools: Sequence[McpTool]) -> str:
 
 
 def _batches(tools: Sequence[McpTool]) -> list[list[McpTool]]:
-    """The tools in groups that one question can show in full. A tool too long for any group is left out."""
+    """Group tools so that one question can show each group in full; leave out tools that are too long."""
     batches: list[list[McpTool]] = []
     room = 0
     for tool in tools:

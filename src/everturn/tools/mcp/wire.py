@@ -1,7 +1,7 @@
-"""What we use of the official SDK, and what a server is reached through.
+"""The link to a server, and the parts of the official SDK that we use.
 
-The SDK is imported on first use, because that takes most of a second. So its types are described here, as far
-as we use them.
+Importing the SDK takes most of a second, so it happens on first use. The types that we use are therefore
+described here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from everturn.tools.schema import ToolFailed
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
 
-# ``Any``: the SDK's messages pass through unseen, and each block of an answer is asked for its kind.
+# ``Any``: the SDK's messages pass through unread, and the kind of each answer block is checked.
 SdkMessage = Any
 SdkBlock = Any
 SdkValue = Any
@@ -75,23 +75,23 @@ class Sdk(Protocol):
 
 
 class Link:
-    """The way to one server: a process, or an address. Used for one session with it."""
+    """The link to one server, a process or an address, for one session."""
 
     def __init__(self, *, is_brief: bool = False) -> None:
-        self.is_brief = is_brief  # it is open only while it is used
-        self.refused: list[str] = []  # hosts that it was kept from since the last call
-        self.set_aside: list[str] = []  # what it made in a project and nothing must run; known at its end
+        self.is_brief = is_brief  # open only while in use
+        self.refused: list[str] = []  # hosts that it was refused since the last call
+        self.set_aside: list[str] = []  # files it created in a project that must never run; known at its end
 
     def open(self) -> AbstractAsyncContextManager[tuple[Receiver, Sender]]:
-        """The streams of the SDK's session. Raises ToolFailed."""
+        """Yield the streams for the SDK's session. Raises ToolFailed."""
         raise NotImplementedError
 
     async def until_over(self) -> str:
-        """Wait until the server has ended by itself, or must be. Why, if it is no ordinary end."""
+        """Wait until the server has ended or must be ended; return why, unless it was an ordinary end."""
         raise NotImplementedError
 
     def last_words(self) -> str:
-        """What it printed last, outside of the protocol."""
+        """Return the last output outside of the protocol."""
         return ""
 
 
@@ -100,10 +100,10 @@ async def load_sdk() -> Sdk:
     return cast(Sdk, await load("mcp"))
 
 
-# ``Any``: a module of the SDK; what is used of it is described above, or is a value that is passed on.
+# ``Any``: a module of the SDK. The parts in use are described above or are passed on unread.
 async def load(module: str) -> Any:
-    """A module of the SDK. Raises ToolFailed where it is not installed."""
-    # It logs failures with their whole tracebacks, and raises them too: we report them, in one line.
+    """Import a module of the SDK. Raises ToolFailed if it is not installed."""
+    # The SDK logs failures with full tracebacks and raises them too; we report them in one line.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
     try:
         return await anyio.to_thread.run_sync(importlib.import_module, module)

@@ -1,1 +1,1 @@
-"""Tools of the user: functions in files of the data folder and in installed packages."""
+"""The user's own tools and hooks: functions in files of the data folder and in installed packages."""

@@ -1,4 +1,4 @@
-"""Hooks of the user: functions that are asked before a tool call, and told of a completed turn."""
+"""The user's hooks: functions that run before a tool call or after a completed turn."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class When(StrEnum):
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """``tools``: of a hook before calls, the only ones about which it is asked; None: about all."""
+    """A hook. ``tools`` limits a hook before calls to these tools; None means all tools."""
 
     when: When
     function: HookFunction
@@ -46,7 +46,7 @@ class Hook(msgspec.Struct, frozen=True):
         return inspect.cleandoc(self.function.__doc__ or "")
 
     def find_mistake(self) -> str:
-        """What is wrong with it, in a sentence."""
+        """Return what is wrong with the hook, in a sentence."""
         parameters = inspect.signature(self.function).parameters.values()
         required = [one for one in parameters if one.default is one.empty and one.kind not in _COLLECTING]
         if not parameters or len(required) > 1:
@@ -108,8 +108,10 @@ def after_turn(
 
 
 class HookSet(msgspec.Struct, frozen=True):
-    """The hooks of now, by name. ``closed``: why no tool may be called, because a file that may hold a hook
-    cannot be loaded."""
+    """The current hooks by name.
+
+    If a file that may hold a hook cannot be loaded, ``closed`` says why no tool may be called.
+    """
 
     before: Mapping[str, Hook] = MappingProxyType({})
     after: Mapping[str, Hook] = MappingProxyType({})
@@ -121,22 +123,21 @@ class HookSet(msgspec.Struct, frozen=True):
 
 
 class OwnHooks:
-    """Implements ``domain.hooks.TurnHooks``. ``find`` gives the hooks of now."""
+    """Implements ``domain.hooks.TurnHooks``. ``find`` returns the current hooks."""
 
     def __init__(self, find: Callable[[], Awaitable[HookSet]]) -> None:
         self._find = find
-        # Not the threads of own tools: tools that hang must not use up those of the hooks.
+        # Separate from the threads of own tools, so that tools that hang cannot block hooks.
         self._before, self._after = ToolThreads(), ToolThreads()
 
     async def rule(self, call: ToolCall, ruling: Ruling) -> Ruling:
-        """The ruling, or a refusal. A hook never allows: what it does not refuse stays as the policy has
-        it."""
+        """Return the policy's ruling, or a refusal. A hook can refuse a call but never allow one."""
         if ruling.verdict is Verdict.DENY:
             return ruling
         try:
             reason = await self._refusal(call)
         except Exception as error:
-            # Fail closed, whatever it is: a call that no hook could be asked about does not run.
+            # Fail closed on any error: a call does not run unless its hooks were asked.
             _log.exception("the hooks could not be asked about %s", call.name)
             reason = f"The hooks could not be asked ({type(error).__name__}: {error})."
         if not reason:
@@ -149,7 +150,7 @@ class OwnHooks:
     async def run(self, name: str, summary: TurnSummary) -> str:
         hook = (await self._find()).after.get(name)
         if hook is None:
-            return ""  # it was removed meanwhile
+            return ""  # it was removed in the meantime
         _, problem = await _ask(hook, summary, self._after)
         return problem
 
@@ -160,7 +161,7 @@ class OwnHooks:
         for name, hook in hooks.before.items():
             if hook.tools is not None and call.name not in hook.tools:
                 continue
-            # A copy: the arguments that were judged are those that run, whatever a hook does with its own.
+            # Pass a copy, so that a hook cannot change the arguments after the policy judged them.
             given = msgspec.structs.replace(call, arguments=_copy_arguments(call))
             answer, problem = await _ask(hook, given, self._before)
             if problem:
@@ -171,9 +172,9 @@ class OwnHooks:
         return ""
 
 
-# ``Any``: what a function of the user returns.
+# ``Any``: the return value of a user's function.
 async def _ask(hook: Hook, given: object, threads: ToolThreads) -> tuple[Any, str]:
-    """What the hook returns, and why it failed. A ``ToolFailed`` that it raises is a reason like a text."""
+    """Return the hook's result, and why it failed. A ``ToolFailed`` counts as a refusal with that reason."""
     answer: Any = None
     try:
         with anyio.move_on_after(hook.timeout_s) as scope:

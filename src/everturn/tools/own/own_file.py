@@ -1,4 +1,4 @@
-"""Runs a file of the user and finds the tools in it. Whatever is wrong with it becomes a sentence."""
+"""Runs a user's file and finds the tools in it. Errors become one sentence each."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from everturn.tools.own.hooks import Hook, When
 BYTES_MAX: Final = 1_000_000
 TIMEOUT_S_MAX: Final = 3600.0
 OUTPUT_BYTES_MAX: Final = 200_000
-_NAME: Final = re.compile(r"[a-zA-Z](?:_?[a-zA-Z0-9])*_?")  # two underscores join a server and its tool
+_NAME: Final = re.compile(r"[a-zA-Z](?:_?[a-zA-Z0-9])*_?")  # "__" separates an MCP server and its tool
 
 
 class Wrong(Exception):
-    """What is wrong with a file or a tool, in a sentence."""
+    """A file or a tool cannot be used; the message says why in a sentence."""
 
 
 class OwnFile(msgspec.Struct, frozen=True):
-    """What is in one file, or behind one entry point."""
+    """The tools and hooks in one file, or behind one entry point."""
 
     tools: tuple[FunctionTool, ...] = ()
     hooks: tuple[Hook, ...] = ()
 
     @property
     def guards(self) -> bool:
-        """Is there a hook in it that can refuse calls?"""
+        """True if it holds a hook that can refuse calls."""
         return any(hook.when is When.BEFORE_CALL for hook in self.hooks)
 
 
 def load_file(path: Path) -> OwnFile:
-    """Run the file. Raises Wrong."""
+    """Run the file and return what it holds. Raises Wrong."""
     try:
         for place in (path.parent, path):
             if place.stat().st_mode & stat.S_IWOTH:
@@ -54,7 +54,7 @@ def load_file(path: Path) -> OwnFile:
 
 
 def load_entry(entry: EntryPoint) -> OwnFile:
-    """The tool that a package registers. Raises Wrong."""
+    """Load the tool that a package registers. Raises Wrong."""
     found = _load(entry)
     if not isinstance(found, FunctionTool):
         raise Wrong(f"{entry.value} is not a tool: put @everturn.tool above the function.")
@@ -65,7 +65,7 @@ def load_entry(entry: EntryPoint) -> OwnFile:
 
 
 def load_hook(entry: EntryPoint) -> OwnFile:
-    """The hook that a package registers. Raises Wrong."""
+    """Load the hook that a package registers. Raises Wrong."""
     found = _load(entry)
     if not isinstance(found, Hook):
         raise Wrong(
@@ -76,7 +76,7 @@ def load_hook(entry: EntryPoint) -> OwnFile:
 
 
 def may_guard(path: Path) -> bool:
-    """Can a file that was not loaded hold a hook that refuses calls? One that cannot be read can."""
+    """True if a file that could not be loaded may hold a hook that refuses calls, or cannot be read."""
     try:
         with path.open("rb") as file:
             return b"before_call" in file.read(BYTES_MAX)
@@ -84,7 +84,7 @@ def may_guard(path: Path) -> bool:
         return True
 
 
-# ``Any``: what a package has there.
+# ``Any``: whatever a package registered.
 def _load(entry: EntryPoint) -> Any:
     try:
         return entry.load()
@@ -93,11 +93,13 @@ def _load(entry: EntryPoint) -> Any:
 
 
 def _run(path: Path, source: bytes) -> ModuleType:
-    """The module, made anew each time. It is not imported: bytecode that was kept from a file of the same
-    second and size would run in place of the new one."""
+    """Run the file as a new module.
+
+    It is not imported, because Python would run stale bytecode if the old file had the same size and second.
+    """
     module = ModuleType(f"everturn_own_tools_{path.stem}")
     module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # where type hints of its classes are looked up
+    sys.modules[module.__name__] = module  # type hints of its classes are looked up here
     try:
         exec(compile(source, str(path), "exec"), vars(module))  # noqa: S102 - the user's own code
     except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""Where own tools are, and their names as far as they can be known without running any of them."""
+"""Finds the files of own tools, and the tools' names without running them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = "tools"  # of the data folder
-GROUP: Final = "everturn.tools"  # of entry points: NAME = "module:function", with the name of the tool
+GROUP: Final = "everturn.tools"  # entry points, NAME = "module:function"; NAME is the tool's
 HOOKS: Final = "everturn.hooks"  # the same for hooks
 _FUNCTION: Final = re.compile(r"^(?:async\s+)?def\s+([A-Za-z_]\w*)\s*\(", re.M)
 
 
 def own_files(folder: Path) -> list[Path]:
-    """The files that may hold tools. Those whose names begin with _ or a dot are left alone."""
+    """Return the files that may hold tools. Names that begin with _ or a dot are ignored."""
     try:
         return sorted(path for path in folder.glob("*.py") if path.name[0] not in "._")
     except OSError:
@@ -23,8 +23,10 @@ def own_files(folder: Path) -> list[Path]:
 
 
 def find_own_names(folder: Path) -> frozenset[str]:
-    """The names that a tool there can have. Every function counts, also in a file that has a mistake: it
-    must not keep the server from starting."""
+    """Return the names that own tools may have.
+
+    Every function counts, even in a file with an error: such a file must not keep the server from starting.
+    """
     return frozenset((*_functions(folder), *(entry.name for entry in entry_points(group=GROUP))))
 
 

@@ -1,4 +1,4 @@
-"""A tool of the user: a function that runs in a thread, bounded in time and in output."""
+"""A user's own tool: a function that runs in a thread, with limits on its time and output."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from everturn.tools.policy.judgement import ArgumentValues, CallContext, Judgeme
 from everturn.tools.schema import Answer
 from everturn.tools.tool_threads import ToolThreads
 
-TEXT_CHARS_MAX: Final = 4_000_000  # kept of a result; the model sees ``output_bytes_max`` of it
+TEXT_CHARS_MAX: Final = 4_000_000  # the most that is kept of a result; the model sees ``output_bytes_max``
 _GRACE_S: Final = 5.0
 
 
 class OwnTool:
-    """``source`` says where it comes from."""
+    """``source`` names the file or package that it comes from."""
 
     def __init__(self, function: FunctionTool, source: str, threads: ToolThreads) -> None:
         self._function = function
@@ -28,7 +28,7 @@ class OwnTool:
         self.source = source
         self.asks = function.asks
         self.timeout_s = function.spec.timeout_s
-        # The engine's own limit comes later: this one can say what became of the function.
+        # Ends before the engine's own limit, because this one can report what happened to the function.
         self.spec: ToolSpec = msgspec.structs.replace(function.spec, timeout_s=self.timeout_s + _GRACE_S)
 
     def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:

@@ -1,4 +1,4 @@
-"""The tools of the user: loaded at the start, and again when a file has changed."""
+"""The user's own tools, loaded at the start and reloaded when a file changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["FOLDER", "OwnTools", "OwnTrouble"]
 LOAD_S_MAX: Final = 15.0
 _CLOSED: Final = "Until it is corrected or removed, every tool call is refused."
 _log = logging.getLogger("everturn.tools")
-Seen = tuple[int, ...]  # what changes when a file does
+Seen = tuple[int, ...]  # a signature that changes with the file
 
 
 class OwnTrouble(msgspec.Struct, frozen=True):
@@ -38,11 +38,11 @@ class _Loaded(msgspec.Struct, frozen=True):
     seen: Seen
     file: OwnFile = OwnFile()
     problem: str = ""
-    may_guard: bool = False  # it is not loaded, and may hold a hook that refuses calls
+    may_guard: bool = False  # not loaded, but may hold a hook that refuses calls
 
 
 class OwnTools:
-    """``taken``: names that own tools cannot have."""
+    """``taken`` lists names that own tools must not use."""
 
     def __init__(self, folder: Path, taken: Collection[str]) -> None:
         self._folder = folder
@@ -57,8 +57,11 @@ class OwnTools:
         self.hooks = OwnHooks(self._look_for_hooks)
 
     async def look(self) -> None:
-        """Load what is new or has changed. A mistake in one file is logged and leaves the others as they
-        are; a file that cannot be loaded any more has no tools."""
+        """Load new and changed files.
+
+        An error in one file is logged and does not affect the others. A file that no longer loads offers no
+        tools.
+        """
         async with self._looking:
             seen = await anyio.to_thread.run_sync(_look_at, self._folder)
             known = {source: loaded.seen for source, loaded in self._files.items()}
@@ -103,7 +106,7 @@ class OwnTools:
         except (Wrong, ToolFailed) as error:
             problem = str(error)
         except Exception as error:
-            # The user's code may leave anything behind, also for our own look at it.
+            # The user's code may define anything, so inspecting it can fail in any way.
             problem = f"{type(error).__name__}: {error}"
         return _Loaded(seen, problem=problem)
 
@@ -151,13 +154,13 @@ def _name(entry: EntryPoint) -> str:
 
 
 def _look_at(folder: Path) -> dict[str, Seen]:
-    """Each file with what changes when it does. Nothing is run."""
+    """Return each file with its signature, without running it."""
     found: dict[str, Seen] = {}
     for path in own_files(folder):
         try:
             state = path.stat()
         except OSError:
-            found[f"{folder.name}/{path.name}"] = ()  # a link that leads nowhere; loading it states why
+            found[f"{folder.name}/{path.name}"] = ()  # a broken link; loading it reports why
             continue
         mark = (state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino, state.st_mode)
         found[f"{folder.name}/{path.name}"] = mark
