@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from everturn.domain.messages import Outcome
 from everturn.domain.tool import Verdict
 from everturn.tools import Profile
 from tests.unit.tools.kit import OWNER, SESSION, Kit, open_kit, profiles_of
@@ -135,6 +136,17 @@ async def test_without_a_sandbox_a_lasting_answer_covers_that_line_only(
     assert (await bare_kit.rule("terminal", command=asked)).verdict is Verdict.ASK
     elsewhere = {"workspace": bare_kit.workspace.parent / "other"}
     assert (await bare_kit.rule("terminal", elsewhere, command=allowed)).verdict is Verdict.ASK
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost:8420", "127.0.0.1", "10.0.0.7:8080", "[::1]", "2130706433", "192.168.1.5"]
+)
+async def test_nobody_is_asked_about_a_page_that_is_never_fetched(kit: Kit, host: str) -> None:
+    url = f"http://{host}/x"
+    assert (await kit.rule("web_fetch", TAINTED, url=url)).verdict is Verdict.ALLOW
+    result = await kit.run("web_fetch", TAINTED, url=url)
+    assert result.outcome is Outcome.ERROR
+    assert "not a public address" in result.text
 
 
 async def test_fetching_asks_each_time_once_untrusted_text_is_there(kit: Kit) -> None:

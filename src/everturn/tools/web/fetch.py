@@ -171,6 +171,12 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
                 error = failed
         raise error or httpcore2.ConnectError(f"{host} has no address")
 
+    def never_reaches(self, host: str, port: int) -> bool:
+        """True if the host itself says that it is not public: an address, or a name of this machine."""
+        name = host.lower().rstrip(".")
+        address = "127.0.0.1" if name == "localhost" else literal_address(name)
+        return address is not None and (address, port) not in self._allowed and not is_public(address)
+
     async def check(self, host: str, port: int) -> list[str]:
         """The addresses of the host. Raises ToolFailed if one of them may not be contacted."""
         addresses = await self._addresses(host, port)

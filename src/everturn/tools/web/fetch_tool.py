@@ -68,10 +68,13 @@ class WebFetch(Action):
             # Only the user's own messages can have led to this call.
             return Judgement(label=one_line(url))
         try:
-            host = label_of(httpx2.URL(url))
+            parsed = httpx2.URL(url)
+            host = label_of(parsed)
         except httpx2.InvalidURL:
             return Judgement(label=one_line(url))  # the call itself refuses it
-        if is_listed(host, context.hosts):
+        port = parsed.port or (80 if parsed.scheme == "http" else 443)
+        is_refused = self._fetcher.network.never_reaches(parsed.host, port)
+        if is_refused or is_listed(host, context.hosts):  # nobody is asked about what the call refuses
             return Judgement(label=one_line(url))
         return Judgement(
             label=one_line(url),
