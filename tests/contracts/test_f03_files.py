@@ -36,12 +36,13 @@ async def test_f03_files_that_the_answer_names_are_sent_after_it(store: Store, t
         serving(service_of(harness, platform, settings)),
     ):
         platform.say("u1", "make a table")
-        texts = await arrived(platform, 3)
-    assert texts[0].startswith("Here is")
+        texts = await arrived(platform, 4)
+    assert texts[0].startswith("*Used ")
+    assert texts[1].startswith("Here is")
     assert platform.file_bytes == [("table.csv", b"a,b")]
-    assert platform.arrived[1].file is not None
-    assert platform.arrived[1].file.media_type == "text/csv"
-    assert texts[2] == "*large.bin is not sent: it has 100 bytes, more than 50.*"
+    assert platform.arrived[2].file is not None
+    assert platform.arrived[2].file.media_type == "text/csv"
+    assert texts[3] == "*large.bin is not sent: it has 100 bytes, more than 50.*"
 
 
 async def test_f03_a_platform_without_files_gets_the_words_only(store: Store, tmp_path: Path) -> None:
@@ -53,9 +54,9 @@ async def test_f03_a_platform_without_files_gets_the_words_only(store: Store, tm
         serving(service_of(harness, platform)),
     ):
         platform.say("u1", "make a table")
-        await arrived(platform, 1)
+        await arrived(platform, 2)
         platform.say("u2", "and?")
-        assert (await arrived(platform, 2))[1] == "next"
+        assert (await arrived(platform, 3))[2] == "next"
 
 
 async def test_f03_an_answer_that_would_fill_the_chat_comes_as_a_file(store: Store) -> None:

@@ -21,10 +21,12 @@ from everturn.domain.store_values import Claim
 from everturn.store import Store
 from everturn.testing import Say
 from everturn.testing.acting import CRASHED, ME, answer, append, claim, complete
-from everturn.testing.models import Wait
+from everturn.testing.harness import open_harness
+from everturn.testing.models import CallTool, Wait
 from everturn.testing.platform import RICH, FakePlatform
+from everturn.testing.tools import FakeTool
 from tests.delivering import ACCOUNT, AGE_MAX_MS, arrive, claim_parts, due, lease_of, record, send_to, states
-from tests.serving import FAST, answering
+from tests.serving import FAST, answering, service_of, serving
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -177,6 +179,18 @@ async def test_f03_a_turn_is_shown_in_one_message_that_becomes_the_answer(store:
         await until("the answer replaces it", lambda: platform.texts() == ["Once upon a time."])
     assert len(platform.sends) == 1
     assert platform.edits[-1].text == "Once upon a time.", "nothing is edited after the answer"
+
+
+async def test_f03_the_answer_keeps_the_line_about_what_was_run(store: Store) -> None:
+    platform, tools = OneMessagePlatform(), [FakeTool("terminal", "ok"), FakeTool("look", "seen")]
+    script = [CallTool("terminal"), CallTool("look"), Say("It was the lock.")]
+    async with (
+        open_harness(store, *script, tools=tools, clock=SystemClock()) as harness,
+        serving(service_of(harness, platform)),
+    ):
+        platform.say("u1", "did the backup run?")
+        await until("it is answered", lambda: bool(platform.arrived))
+    assert platform.texts() == ["*Ran 1 command, used 1 other tool*\n\nIt was the lock."]
 
 
 async def test_f03_an_answer_that_is_not_the_chats_last_message_comes_below(store: Store) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import anyio
 import msgspec
 
+from everturn.delivery.activity_line import activity_line
 from everturn.delivery.bell import Bell, run_when_rung
 from everturn.delivery.context import AccountContext
+from everturn.delivery.german import answer_in_german, speaks_german
 from everturn.delivery.made_files import FileParts
 from everturn.delivery.parts import render_parts
-from everturn.domain.delivery import AskedElsewhere, NewPart, ReplyDue
+from everturn.domain.delivery import AskedElsewhere, ChatKind, NewPart, ReplyDue
 from everturn.domain.errors import Refused, Retry
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
@@ -20,6 +23,7 @@ _BATCH_MAX = 20
 _QUOTE_CHARS_MAX = 500
 _CHARS_MAX = 20_000  # of an answer; a longer one would fill a chat, which takes about a message per second
 _FILE_NAME = "answer.md"
+Say = Callable[[str], str]
 _log = logging.getLogger("everturn.delivery")
 
 
@@ -64,16 +68,18 @@ class Replies:
                 _log.info("account %s: no reply to %s: %s", self._account, due.turn_id, error)
 
     async def _record(self, due: ReplyDue) -> bool:
-        parts = [*await self._answer_parts(due), *await self._files.parts(due)]
-        parts = self._replace_live(due, parts)
+        is_german = await speaks_german(self._context.services.store.records, due.chat.owner)
+        say = answer_in_german if is_german else str
+        parts = [*await self._answer_parts(due, say), *await self._files.parts(due)]
+        parts = self._replace_live(due, parts, say)
         age_max_ms = self._context.age_max_ms
         is_new = await self._outbox.record_reply(due, parts, age_max_ms=age_max_ms)
         await self._context.services.probe.reach(Moment.REPLY_RECORDED, due.turn_id)
         return is_new
 
-    async def _answer_parts(self, due: ReplyDue) -> list[NewPart]:
+    async def _answer_parts(self, due: ReplyDue, say: Say) -> list[NewPart]:
         """The answer as messages. Where it would be many, its beginning and then all of it as a file."""
-        text = reply_text(due)
+        text = reply_text(due, say)
         beginning = self._render(text[:_CHARS_MAX])
         if len(text) <= _CHARS_MAX:
             return beginning
@@ -82,46 +88,48 @@ class Replies:
         file_id = await self._files.store_text(due, _FILE_NAME, text)
         return [
             beginning[0],
-            *self._render(f"*The whole answer is in {_FILE_NAME}.*"),
+            *self._render(say(f"*The whole answer is in {_FILE_NAME}.*")),
             NewPart(file_id=file_id),
         ]
 
     def _render(self, markdown: str) -> list[NewPart]:
         return list(render_parts(self._context.platform, markdown))
 
-    def _replace_live(self, due: ReplyDue, parts: list[NewPart]) -> list[NewPart]:
+    def _replace_live(self, due: ReplyDue, parts: list[NewPart], say: Say) -> list[NewPart]:
         """Edit the answer's first part into the message that showed the turn. If other messages followed
         it, the answer is sent below them: people do not look for changes further up."""
         if due.live_id is None:
             return parts
         if due.is_live_last or not parts:
-            line, *rest = parts or self._render("*Stopped.*")
+            line, *rest = parts or self._render(say("*Stopped.*"))
         else:
-            line, rest = self._render("*The answer is below.*")[0], parts
+            line, rest = self._render(say("*The answer is below.*"))[0], parts
         return [msgspec.structs.replace(line, replaces=due.live_id), *rest]
 
 
-def reply_text(due: ReplyDue) -> str:
+def reply_text(due: ReplyDue, say: Say = str) -> str:
     """What the chat is told about a turn that has ended, in Markdown. Empty for a turn that was asked for
-    elsewhere and stopped before it said anything."""
+    elsewhere and stopped before it said anything. ``say``: puts our own words into the chat's language."""
     if due.asked is not None and due.state is TurnState.CANCELLED and not due.answer.strip():
         return ""
     notice = ""
     if due.state is TurnState.CANCELLED:
-        notice = "*Stopped.*"
+        notice = say("*Stopped.*")
     elif due.failure is not None:
         notice = f"*{due.failure.message}*"
     elif not due.answer.strip():
-        notice = "*The answer is empty.*"
-    quote = "" if due.asked is None else _quote(due.asked)
-    return "\n\n".join(text for text in (quote, due.answer, notice) if text.strip())
+        notice = say("*The answer is empty.*")
+    quote = "" if due.asked is None else quote_words(due.asked, say)
+    # A program reads what a webhook posts.
+    activity = "" if due.chat.place.kind is ChatKind.HOOK else activity_line(due.activity, say)
+    return "\n\n".join(text for text in (quote, activity, due.answer, notice) if text.strip())
 
 
-def _quote(asked: AskedElsewhere) -> str:
+def quote_words(asked: AskedElsewhere, say: Say = str) -> str:
     """The user's words, which this chat has not seen. Without them the answer would make no sense here."""
-    words = asked.text.strip() or "(a file)"
+    words = asked.text.strip() or say("(a file)")
     if len(words) > _QUOTE_CHARS_MAX:
         words = words[:_QUOTE_CHARS_MAX].rstrip() + " …"
     lines = "\n".join(f"> {line}" for line in words.splitlines())
     place = asked.platform.capitalize() or "the browser"
-    return f"*From {place}:*\n{lines}"
+    return f"{say(f'*From {place}:*')}\n{lines}"

@@ -289,6 +289,27 @@ class AskedElsewhere(msgspec.Struct, frozen=True):
     platform: str = ""
 
 
+_COMMAND_TOOLS = frozenset({"terminal", "python"})
+_ASKS_ONLY = frozenset({"ask_user"})  # it takes as long as the person does
+
+
+class ToolActivity(msgspec.Struct, frozen=True):
+    """The finished tool calls of a turn: how many ran a command, how many were others, and their time."""
+
+    commands: int = 0
+    others: int = 0
+    took_ms: int = 0
+
+    def add(self, name: str, took_ms: int) -> ToolActivity:
+        """With one more call."""
+        if name in _ASKS_ONLY:
+            return self
+        is_command = name in _COMMAND_TOOLS
+        return ToolActivity(
+            self.commands + is_command, self.others + (not is_command), self.took_ms + max(0, took_ms)
+        )
+
+
 class ReplyDue(msgspec.Struct, frozen=True):
     """A turn of a chat that has ended and whose answer is not recorded as parts yet.
 
@@ -307,6 +328,7 @@ class ReplyDue(msgspec.Struct, frozen=True):
     files: TurnFiles | None = None  # what the turn changed in its workspace
     live_id: str | None = None  # the message that showed the turn while it ran, which the answer replaces
     is_live_last: bool = False  # nothing was sent to the chat after that message
+    activity: ToolActivity = ToolActivity()
 
 
 class ReplyUnderway(msgspec.Struct, frozen=True):

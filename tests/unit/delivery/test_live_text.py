@@ -36,3 +36,9 @@ def test_a_call_that_never_started_is_not_said_to_have_run() -> None:
     text = LiveText()
     text.take(ev.ToolFinished(call_id="c9", name="terminal", outcome=Outcome.DENIED, text="No."), 1_000)
     assert text.text() == "*Thinking …*"
+
+
+def test_the_wait_for_an_answer_is_not_the_time_of_a_tool() -> None:
+    text = LiveText()
+    run(text, "ask_user", 3_600_000)
+    assert text.text() == "*Thinking …*"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from everturn.delivery.german import answer_in_german
 from everturn.delivery.replies import reply_text
-from everturn.domain.delivery import AskedElsewhere, Chat, ChatKind, ChatPlace, ReplyDue
+from everturn.domain.delivery import AskedElsewhere, Chat, ChatKind, ChatPlace, ReplyDue, ToolActivity
 from everturn.domain.turns import Failure, TurnState
 
 CHAT = Chat("cht_x", "ada", ChatPlace("main", "fake", ChatKind.DIRECT, "42"), "default", "", None, 0)
@@ -57,3 +58,22 @@ def test_a_reply_to_words_from_elsewhere_quotes_them(
 ) -> None:
     due = ReplyDue("out_x", CHAT, "ses_x", "trn_x", state, 1, answer, None, asked)
     assert reply_text(due) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ChatKind.DIRECT, "*Ran 1 command, used 2 other tools · 7 s*\n\nDone.\n\n*Stopped.*"),
+        (ChatKind.MAIL, "*Ran 1 command, used 2 other tools · 7 s*\n\nDone.\n\n*Stopped.*"),
+        (ChatKind.HOOK, "Done.\n\n*Stopped.*"),
+    ],
+)
+def test_a_reply_to_people_says_what_was_run(kind: ChatKind, text: str) -> None:
+    chat = Chat("cht_x", "ada", ChatPlace("main", "fake", kind, "42"), "default", "", None, 0)
+    activity = ToolActivity(commands=1, others=2, took_ms=7_300)
+    due = ReplyDue("out_x", chat, "ses_x", "trn_x", TurnState.CANCELLED, 1, "Done.", activity=activity)
+    assert reply_text(due) == text
+    german = reply_text(due, answer_in_german)
+    assert german == text.replace(
+        "Ran 1 command, used 2 other tools", "1 Befehl ausgeführt, 2 weitere Werkzeuge benutzt"
+    ).replace("Stopped", "Gestoppt")

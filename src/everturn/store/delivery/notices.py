@@ -16,7 +16,7 @@ from everturn.domain.notifications import (
 from everturn.store.delivery.chats import chat_of, lock_chat
 from everturn.store.delivery.devices import device_of, find_device
 from everturn.store.delivery.leases import lock_lease_row
-from everturn.store.delivery.replies import add_parts, last_text
+from everturn.store.delivery.replies import add_parts, last_text, messages_of
 from everturn.store.notices import NoticeCause, owe_notice
 from everturn.store.scripts.queries.delivery import CHAT_AT, OUTBOX_RECORD
 from everturn.store.scripts.queries.notifications import (
@@ -103,7 +103,7 @@ def _notice(row: NoteColumns) -> Script[Notice]:
     ask = None if asked is None else ask_of(asked)
     answer = ""
     if kind is NoticeKind.ANSWER and row.turn_no is not None and row.turn_id is not None:
-        answer = yield from last_text(row.turn_no, row.turn_id)
+        answer = last_text((yield from messages_of(row.turn_no, row.turn_id)))
     return Notice(
         id=row.note_id,
         outbox_id=row.outbox_id,

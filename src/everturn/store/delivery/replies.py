@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from everturn.domain.delivery import AskedElsewhere, NewPart, PartState, ReplyDue
+from everturn.domain.delivery import AskedElsewhere, NewPart, PartState, ReplyDue, ToolActivity
 from everturn.domain.errors import NotFound
-from everturn.domain.messages import Role, Text
+from everturn.domain.messages import Message, Result, Role, Text
 from everturn.domain.turns import Failure, TurnState
 from everturn.store.delivery.chats import chat_of, lock_owned_chat
 from everturn.store.scripts.common import lock_session
@@ -42,6 +42,7 @@ def owe_reply(tx: Tx, chat_no: int, turn_id: str) -> Script[int]:
 def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
     found = []
     for row in (yield from REPLIES_DUE.all(account, limit)):
+        messages = yield from messages_of(row.turn_no, row.turn_id)
         found.append(
             ReplyDue(
                 outbox_id=row.outbox_id,
@@ -50,12 +51,13 @@ def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
                 turn_id=row.turn_id,
                 state=TurnState(row.state),
                 epoch=row.epoch,
-                answer=(yield from last_text(row.turn_no, row.turn_id)),
+                answer=last_text(messages),
                 failure=_failure.decode(row.failure) if row.failure else None,
                 asked=(yield from _find_asked_elsewhere(row)),
                 files=(yield from files_of_turns([row.turn_id])).get(row.turn_id),
                 live_id=row.live_id,
                 is_live_last=bool(row.is_live_last),
+                activity=_count_calls(messages),
             )
         )
     return found
@@ -69,14 +71,28 @@ def _find_asked_elsewhere(row: DueColumns) -> Script[AskedElsewhere | None]:
     return AskedElsewhere(text, row.asked_on or "")
 
 
-def last_text(turn_no: int, turn_id: str) -> Script[str]:
-    """The turn's last message with text that was not abandoned."""
-    for message in reversed((yield from MESSAGES_OF_TURN.all(turn_no))):
-        parts = message_of(message, turn_id).parts if message.role == Role.ASSISTANT else ()
+def messages_of(turn_no: int, turn_id: str) -> Script[list[Message]]:
+    return [message_of(row, turn_id) for row in (yield from MESSAGES_OF_TURN.all(turn_no))]
+
+
+def last_text(messages: Sequence[Message]) -> str:
+    """The last message of a turn with text that was not abandoned."""
+    for message in reversed(messages):
+        parts = message.parts if message.role == Role.ASSISTANT else ()
         text = "".join(part.text for part in parts if isinstance(part, Text) and not part.is_abandoned)
         if text.strip():
             return text
     return ""
+
+
+def _count_calls(messages: Sequence[Message]) -> ToolActivity:
+    """Of calls that ran: one that was refused has no duration."""
+    activity = ToolActivity()
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, Result) and part.duration_ms is not None:
+                activity = activity.add(part.name, part.duration_ms)
+    return activity
 
 
 def record_reply(tx: Tx, due: ReplyDue, parts: Sequence[NewPart], age_max_ms: int) -> Script[bool]:
