@@ -18,6 +18,7 @@ from everturn.domain.delivery import NewPart
 from everturn.domain.errors import PlatformRefused
 from everturn.domain.platform import Features
 from everturn.domain.preferences import KIND, NAME
+from everturn.domain.store_values import Submission
 from everturn.domain.tool import Emit, ToolCall, ToolQuestion, ToolResult, Verdict
 from everturn.store import Store
 from everturn.testing import Say
@@ -103,6 +104,23 @@ async def test_f04_a_question_links_to_its_session_on_the_page(store: Store) -> 
         assert (link.label, link.url) == ("Open", f"https://agent.example.org/#/s/{session.id}")
         platform.press_label("p1", "Deny")
         await arrival(platform, "then not")
+
+
+async def test_f04_a_question_that_the_page_led_to_comes_below_the_words_written_there(
+    store: Store,
+) -> None:
+    platform = Chat(features=RICH)
+    async with asking(store, platform, Say("hello"), CALL, Say("it is paid")) as (harness, _):
+        await arrival(platform, "hello")
+        (session,) = (await store.sessions.list(OWNER, limit=2)).items
+        await harness.engine.submit(OWNER, session.id, Submission(text="Pay Bob."))
+        await arrival(platform, "bob")
+        quote, question = platform.texts()[1:3]
+        assert quote == "*From the browser:*\n> Pay Bob."
+        assert question.startswith("**Approve pay**")
+        platform.press_label("p1", "Allow once")
+        await arrival(platform, "it is paid")
+    assert sum("Pay Bob." in text for text in platform.texts()) == 1, "it is not quoted again"
 
 
 async def test_f04_a_denied_call_does_not_run_and_a_member_cannot_answer(store: Store) -> None:

@@ -18,6 +18,7 @@ from everturn.delivery.bell import Bell, run_when_rung
 from everturn.delivery.context import AccountContext
 from everturn.delivery.german import answer_in_german, speaks_german, title_in_german
 from everturn.delivery.parts import render_parts
+from everturn.delivery.quotes import quote_words
 from everturn.domain.asks import (
     Ask,
     AskTopic,
@@ -26,7 +27,7 @@ from everturn.domain.asks import (
     LimitAnswer,
     SignInAnswer,
 )
-from everturn.domain.delivery import AnswerDue, AskDue, Button, Chat, NewPart
+from everturn.domain.delivery import AnswerDue, AskDue, Button, Chat, ChatKind, NewPart
 from everturn.domain.errors import Refused
 from everturn.domain.store_values import FileKind
 
@@ -61,11 +62,19 @@ class Questions:
 
     async def _ask(self, due: AskDue) -> bool:
         try:
-            parts = await self._question_parts(due)
-            return await self._outbox.record_question(due, parts, age_max_ms=self._context.age_max_ms)
+            parts, words = await self._question_parts(due), await self._word_parts(due)
+            age_max_ms = self._context.age_max_ms
+            return await self._outbox.record_question(due, parts, age_max_ms=age_max_ms, words=words)
         except Refused as error:  # its session was purged meanwhile
             _log.info("account %s: %s is not asked: %s", self._context.account, due.ask.id, error)
             return False
+
+    async def _word_parts(self, due: AskDue) -> Sequence[NewPart]:
+        """What the user wrote elsewhere: without it the question would come out of nowhere."""
+        if due.asked is None or due.chat.place.kind in (ChatKind.MAIL, ChatKind.HOOK):
+            return []  # there each message is a whole mail or post: the answer quotes the words
+        say = answer_in_german if await self._speaks_german(due.chat) else str
+        return render_parts(self._context.platform, quote_words(due.asked, say))
 
     async def _question_parts(self, due: AskDue) -> list[NewPart]:
         ask, has_files = due.ask, self._context.platform.features.files

@@ -14,13 +14,13 @@ from everturn.delivery.context import AccountContext
 from everturn.delivery.german import answer_in_german, speaks_german
 from everturn.delivery.made_files import FileParts
 from everturn.delivery.parts import render_parts
-from everturn.domain.delivery import AskedElsewhere, ChatKind, NewPart, ReplyDue
+from everturn.delivery.quotes import quote_words
+from everturn.domain.delivery import ChatKind, NewPart, ReplyDue
 from everturn.domain.errors import Refused, Retry
 from everturn.domain.probe import Moment
 from everturn.domain.turns import TurnState
 
 _BATCH_MAX = 20
-_QUOTE_CHARS_MAX = 500
 _CHARS_MAX = 20_000  # of an answer; a longer one would fill a chat, which takes about a message per second
 _FILE_NAME = "answer.md"
 Say = Callable[[str], str]
@@ -123,13 +123,3 @@ def reply_text(due: ReplyDue, say: Say = str) -> str:
     # A program reads what a webhook posts.
     activity = "" if due.chat.place.kind is ChatKind.HOOK else activity_line(due.activity, say)
     return "\n\n".join(text for text in (quote, activity, due.answer, notice) if text.strip())
-
-
-def quote_words(asked: AskedElsewhere, say: Say = str) -> str:
-    """The user's words, which this chat has not seen. Without them the answer would make no sense here."""
-    words = asked.text.strip() or say("(a file)")
-    if len(words) > _QUOTE_CHARS_MAX:
-        words = words[:_QUOTE_CHARS_MAX].rstrip() + " …"
-    lines = "\n".join(f"> {line}" for line in words.splitlines())
-    place = asked.platform.capitalize() or "the browser"
-    return f"{say(f'*From {place}:*')}\n{lines}"

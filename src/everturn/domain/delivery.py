@@ -345,10 +345,12 @@ class ReplyUnderway(msgspec.Struct, frozen=True):
 
 
 class AskDue(msgspec.Struct, frozen=True):
-    """An approval or a question that a chat has not seen yet."""
+    """An approval or a question that a chat has not seen yet. ``asked``: the words that led to it, if the
+    chat has not seen those either."""
 
     chat: Chat
     ask: Ask
+    asked: AskedElsewhere | None = None
 
 
 class AnswerDue(msgspec.Struct, frozen=True):

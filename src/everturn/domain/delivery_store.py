@@ -127,8 +127,11 @@ class Outbox(Protocol):
         yet, oldest first."""
         ...
 
-    async def record_question(self, due: AskDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
+    async def record_question(
+        self, due: AskDue, parts: Sequence[NewPart], *, age_max_ms: int, words: Sequence[NewPart] = ()
+    ) -> bool:
         """Ask in the chat, once; False if that was done before. From then on the chat is owed the answer.
+        ``words``: what led to the question, a message of its own above it, once for a turn.
         Raises NotFound if the session was purged."""
         ...
 

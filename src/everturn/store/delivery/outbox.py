@@ -63,8 +63,10 @@ class Outbox:
     async def asks_due(self, account: str, *, limit: int) -> list[AskDue]:
         return await self._db.read(questions.asks_due, account, limit)
 
-    async def record_question(self, due: AskDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
-        return await self._db.write(questions.record_question, due, parts, age_max_ms)
+    async def record_question(
+        self, due: AskDue, parts: Sequence[NewPart], *, age_max_ms: int, words: Sequence[NewPart] = ()
+    ) -> bool:
+        return await self._db.write(questions.record_question, due, parts, age_max_ms, words)
 
     async def answers_due(self, account: str, *, limit: int) -> list[AnswerDue]:
         return await self._db.read(questions.answers_due, account, limit)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from everturn.domain.asks import Ask
 from everturn.domain.delivery import AnswerDue, AskDue, NewPart, PartState, PartStatus
 from everturn.store.delivery.chats import chat_of, find_chat, lock_owned_chat
-from everturn.store.delivery.replies import numbers_of, put_parts, record_parts
+from everturn.store.delivery.replies import find_unseen_words, numbers_of, put_parts, record_parts
 from everturn.store.scripts.common import lock_session
 from everturn.store.scripts.queries.delivery import (
     ANSWERS_DUE,
@@ -24,15 +24,21 @@ from everturn.store.scripts.script import Script, Tx, q
 def asks_due(tx: Tx, account: str, limit: int) -> Script[list[AskDue]]:
     found = []
     for row in (yield from ASKS_DUE.all(account, limit)):
-        found.append(AskDue(chat_of(row), (yield from _ask(row))))
+        ask = yield from _ask(row)
+        asked = yield from find_unseen_words(row.chat_no, ask.turn_id)
+        found.append(AskDue(chat_of(row), ask, asked))
     return found
 
 
-def record_question(tx: Tx, due: AskDue, parts: Sequence[NewPart], age_max_ms: int) -> Script[bool]:
+def record_question(
+    tx: Tx, due: AskDue, parts: Sequence[NewPart], age_max_ms: int, words: Sequence[NewPart]
+) -> Script[bool]:
     chat = yield from lock_owned_chat(tx, due.chat.owner, due.chat.id)
     # The rows refer to the turn, which must not be purged between the look and the insert.
     yield from lock_session(tx, due.chat.owner, due.ask.session_id)
     turn = yield from numbers_of(due.ask.turn_id)
+    if words:
+        yield from put_parts(tx, chat, f"asked:{due.ask.turn_id}", words, age_max_ms, turn)
     if not (yield from put_parts(tx, chat, f"ask:{due.ask.id}", parts, age_max_ms, turn)):  # guard: f04
         return False
     owed = tx.ids.make("out")

@@ -18,8 +18,8 @@ from everturn.store.scripts.queries.delivery import (
     OUTBOX_RECORD,
     REPLIES_DUE,
     TURN_NUMBERS_BY_ID,
+    UNSEEN_WORDS,
     ChatColumns,
-    DueColumns,
     TurnNumbers,
 )
 from everturn.store.scripts.queries.messages import MESSAGE_FIRST, MESSAGES_OF_TURN
@@ -53,7 +53,7 @@ def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
                 epoch=row.epoch,
                 answer=last_text(messages),
                 failure=_failure.decode(row.failure) if row.failure else None,
-                asked=(yield from _find_asked_elsewhere(row)),
+                asked=(yield from find_unseen_words(row.chat_no, row.turn_id)),
                 files=(yield from files_of_turns([row.turn_id])).get(row.turn_id),
                 live_id=row.live_id,
                 is_live_last=bool(row.is_live_last),
@@ -63,11 +63,13 @@ def replies_due(tx: Tx, account: str, limit: int) -> Script[list[ReplyDue]]:
     return found
 
 
-def _find_asked_elsewhere(row: DueColumns) -> Script[AskedElsewhere | None]:
-    if row.asked_in == row.chat_no:
+def find_unseen_words(chat_no: int, turn_id: str) -> Script[AskedElsewhere | None]:
+    """The words that a turn answers, if its chat has not seen them."""
+    row = yield from UNSEEN_WORDS.first(chat_no, turn_id)
+    if row is None:
         return None
     first = yield from MESSAGE_FIRST.first(row.turn_no)
-    text = "" if first is None else message_of(first, row.turn_id).text
+    text = "" if first is None else message_of(first, turn_id).text
     return AskedElsewhere(text, row.asked_on or "")
 
 

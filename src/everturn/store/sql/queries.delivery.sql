@@ -135,16 +135,12 @@ UPDATE outbox SET recorded_at = $2 WHERE id = $1 AND recorded_at IS NULL RETURNI
 
 -- name: replies_due
 -- Not while the live message of the turn is being sent: the answer replaces it.
--- `asked_in`: the chat whose message began the turn; NULL: it began on the page, or by a program. A message that only
--- steered the turn came later than the turn.
 SELECT {chat_columns}, o.id AS outbox_id, s.id AS in_session, t.turn_no, t.id AS turn_id, t.state, t.epoch, t.failure,
-a.chat_no AS asked_in, a.platform AS asked_on, l.external_id AS live_id,
+l.external_id AS live_id,
 CASE WHEN EXISTS (SELECT 1 FROM outbox_parts n WHERE n.part_no > l.part_no AND n.chat_no = o.chat_no) THEN 0 ELSE 1 END
   AS is_live_last
 FROM outbox o
 JOIN chats c ON c.chat_no = o.chat_no JOIN turns t ON t.turn_no = o.turn_no JOIN sessions s ON s.session_no = t.session_no
-LEFT JOIN chats a ON a.chat_no = (SELECT i.chat_no FROM inbox i WHERE i.turn_no = t.turn_no
-  AND i.received_at <= t.created_at ORDER BY i.inbox_no LIMIT 1)
 LEFT JOIN outbox v ON v.chat_no = o.chat_no AND v.key = 'live:' || t.id
 LEFT JOIN outbox_parts l ON l.outbox_no = v.outbox_no
 WHERE o.account = $1 AND o.recorded_at IS NULL AND o.key = 'turn:' || t.id
@@ -152,6 +148,17 @@ AND (l.state IS NULL OR l.state NOT IN ('sending','unknown'))
 AND t.ended_at IS NOT NULL AND (t.state <> 'interrupted' OR (t.is_ready = 0 AND NOT EXISTS
   (SELECT 1 FROM outbox n WHERE n.chat_no = o.chat_no AND n.key = 'interrupted:' || t.id || ':' || CAST(t.epoch AS TEXT))))
 ORDER BY o.outbox_no LIMIT $2
+
+-- name: unseen_words
+-- A turn that answers to this chat, began elsewhere, and whose words were not shown in the chat above a question.
+-- `a`: the chat whose message began the turn; NULL: it began on the page, or by a program. A message that only steered the
+-- turn came later than the turn.
+SELECT t.turn_no, a.platform AS asked_on FROM turns t
+JOIN outbox o ON o.chat_no = $1 AND o.key = 'turn:' || t.id
+LEFT JOIN chats a ON a.chat_no = (SELECT i.chat_no FROM inbox i WHERE i.turn_no = t.turn_no
+  AND i.received_at <= t.created_at ORDER BY i.inbox_no LIMIT 1)
+WHERE t.id = $2 AND (a.chat_no IS NULL OR a.chat_no <> $1)
+AND NOT EXISTS (SELECT 1 FROM outbox n WHERE n.chat_no = $1 AND n.key = 'asked:' || t.id)
 
 -- name: replies_underway
 SELECT {chat_columns}, s.id AS in_session, t.id AS turn_id, t.first_position, t.started_at, l.state AS live_state,

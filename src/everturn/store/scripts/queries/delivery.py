@@ -48,8 +48,6 @@ class DueColumns(ChatColumns, frozen=True):
     state: str
     epoch: int
     failure: str | None  # JSON
-    asked_in: int | None
-    asked_on: str | None
     live_id: str | None
     is_live_last: int
 
@@ -61,6 +59,11 @@ class UnderwayColumns(ChatColumns, frozen=True):
     started_at: int | None
     live_state: str | None
     live_id: str | None
+
+
+class UnseenWords(Columns, frozen=True):
+    turn_no: int
+    asked_on: str | None
 
 
 class LivePart(Columns, frozen=True):
@@ -192,6 +195,7 @@ OUTBOX_PUT: SelectValue[[str, int, str, int | None, int | None, int], int] = Sel
 OUTBOX_RECORD: SelectValue[[str, int], int] = SelectValue("outbox_record")
 REPLIES_DUE: Select[[str, int], DueColumns] = Select("replies_due", DueColumns)
 REPLIES_UNDERWAY: Select[[str, int], UnderwayColumns] = Select("replies_underway", UnderwayColumns)
+UNSEEN_WORDS: Select[[int, str], UnseenWords] = Select("unseen_words", UnseenWords)
 LIVE_PART: Select[[int, str], LivePart] = Select("live_part", LivePart)
 REPLIES_OWED: Select[[str], OwedReplyColumns] = Select("replies_owed", OwedReplyColumns)
 ASKS_DUE: Select[[str, int], AskDueColumns] = Select("asks_due", AskDueColumns)
