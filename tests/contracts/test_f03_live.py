@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import anyio
 import msgspec
@@ -183,7 +184,7 @@ async def test_f03_a_turn_is_shown_in_one_message_that_becomes_the_answer(store:
 
 async def test_f03_the_answer_keeps_the_line_about_what_was_run(store: Store) -> None:
     platform, tools = OneMessagePlatform(), [FakeTool("terminal", "ok"), FakeTool("look", "seen")]
-    script = [CallTool("terminal"), CallTool("look"), Say("It was the lock.")]
+    script: list[Any] = [CallTool("terminal"), CallTool("look"), Say("It was the lock.")]
     async with (
         open_harness(store, *script, tools=tools, clock=SystemClock()) as harness,
         serving(service_of(harness, platform)),
