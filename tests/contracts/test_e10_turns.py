@@ -31,6 +31,7 @@ from everturn.testing.models import Answer, Wait
 from tests.budgeting import limit, only
 from tests.conftest import OpenAnother
 from tests.scheduling import at
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 DAY = BudgetScope.DAY
@@ -189,8 +190,12 @@ async def test_e10_a_stopped_call_counts_what_it_had_sent(store: Store, clock: F
         await harness.seen(session, "text.delta")
         reserved = (await only(store, OWNER)).reserved
         await harness.engine.cancel(OWNER, accepted.turn.id, by="test")
-        while (await only(store, OWNER)).spent == (await only(store, OWNER)).reserved == 0:
-            await anyio.sleep(0.01)
+
+        async def is_charged() -> bool:
+            budget = await only(store, OWNER)
+            return not (budget.spent == budget.reserved == 0)
+
+        await until("the budget shows the call", is_charged)
     budget = await only(store, OWNER)
     assert budget.spent == budget.estimated == reserved - 70  # 30 tokens of 100
 
@@ -310,9 +315,12 @@ async def test_e10_a_guest_has_the_budget_of_the_settings_and_cannot_raise_it(
     async with open_harness(store, model=model(), clock=clock, guest_budgets=budgets) as harness:
         session = await harness.engine.create_session(guest)
         await harness.engine.submit(guest, session.id, Submission(text="hello"))
-        with anyio.fail_after(60):
-            while not (asks := await store.asks.open(guest)):
-                await anyio.sleep(0.01)
+
+        async def is_asked() -> bool:
+            return bool(await store.asks.open(guest))
+
+        await until("the guest is asked", is_asked)
+        asks = await store.asks.open(guest)
         assert asks[0].choices == ("stop",)
         with pytest.raises(Invalid):
             await harness.engine.answer(guest, asks[0].id, BudgetAnswer.RAISE, by="eve")

@@ -15,8 +15,9 @@ from everturn.domain.store import Store
 from everturn.domain.turns import TurnState
 from everturn.engine.turn_hooks import LEASE, OWED, AfterTurnHooks, OwedHooks, read_failed_hooks
 from everturn.store import Store as OpenStore
-from everturn.testing import HoldingProbe, Say, within
+from everturn.testing import HoldingProbe, Say
 from everturn.testing.harness import OWNER, crashing_harness, open_harness
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -48,18 +49,17 @@ async def owed(store: Store) -> list[OwedHooks]:
 
 
 async def until_settled(store: Store) -> None:
-    with within("nothing is owed"):
-        while await owed(store):
-            await anyio.sleep(0.01)
+    async def nothing_is_owed() -> bool:
+        return not await owed(store)
+
+    await until("nothing is owed", nothing_is_owed)
 
 
 async def test_each_hook_is_told_of_a_completed_turn_once(store: OpenStore) -> None:
     hooks = Hooks("a", "b")
     async with open_harness(store, Say("Hello there."), hooks=hooks) as harness:
         turn = await harness.run(await harness.new_session(title="Greetings"), "hi")
-        with within("both are told"):
-            while len(hooks.told) < 2:
-                await anyio.sleep(0.01)
+        await until("both are told", lambda: len(hooks.told) == 2)
         await until_settled(store)
         assert [name for name, _ in hooks.told] == ["a", "b"]
         summary = hooks.told[0][1]
@@ -109,9 +109,7 @@ async def test_a_hook_that_a_crash_cut_off_is_told_again_with_the_same_key(store
     first.may_return = anyio.Event()
     async with crashing_harness(store, Say("Hello."), hooks=first) as harness:
         await harness.run(await harness.new_session())
-        with within("the first hook is called"):
-            while not first.told:
-                await anyio.sleep(0.01)
+        await until("the first hook is called", lambda: first.told)
     async with open_harness(store, hooks=second):
         await until_settled(store)
     assert [(name, summary.is_repeat) for name, summary in second.told] == [("a", True), ("b", False)]
@@ -123,10 +121,10 @@ async def test_a_turn_that_did_not_complete_and_a_hook_that_is_gone_owe_nothing(
     async with open_harness(store, hooks=hooks) as harness:  # a model without an answer: the turn fails
         turn = await harness.run(await harness.new_session())
         assert turn.state is TurnState.FAILED
-        for gone in (turn.id, "trn_00000000000000000000000000"):
-            left = OwedHooks(OWNER, turn.session_id, gone, ("a",))
-            await store.records.put(OWNER, OWED, gone, msgspec.to_builtins(left))
-        harness.engine._hooks.nudge()
+    for gone in (turn.id, "trn_00000000000000000000000000"):
+        left = OwedHooks(OWNER, turn.session_id, gone, ("a",))
+        await store.records.put(OWNER, OWED, gone, msgspec.to_builtins(left))
+    async with open_harness(store, hooks=hooks):
         await until_settled(store)
     assert hooks.told == []
 

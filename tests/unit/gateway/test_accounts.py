@@ -36,9 +36,7 @@ async def test_stopping_the_accounts_does_not_cancel_the_task_that_started_them(
 ) -> None:
     platforms = Platforms()
     async with talking(store, tmp_path, platforms, allow=["ada"]) as (_, gateway):
-        with within("the account is served"):
-            while ACCOUNT not in platforms.made:
-                await anyio.sleep(0.01)
+        await until("the account is served", lambda: ACCOUNT in platforms.made)
         with within("the accounts have stopped"):
             await gateway.stop()
         assert platforms.made[ACCOUNT].is_closed
@@ -84,9 +82,12 @@ async def test_an_account_without_its_token_fails_before_its_library_is_imported
         open_harness(store, clock=SystemClock()) as harness,
         running_gateway(harness, tmp_path, Unfindable(), {ACCOUNT: setup}, {}) as gateway,
     ):
-        with within("the account was looked at"):
-            while (account := await gateway.account(ACCOUNT)).health.state is not AccountState.FAILING:
-                await anyio.sleep(0.01)
+
+        async def is_failing() -> bool:
+            return (await gateway.account(ACCOUNT)).health.state is AccountState.FAILING
+
+        await until("the account was looked at", is_failing)
+        account = await gateway.account(ACCOUNT)
     assert account.secrets == {"token": False}
     assert "has no token" in account.health.error
 

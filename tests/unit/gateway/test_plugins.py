@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import anyio
 import pytest
 
 from everturn.domain.clock import SystemClock
@@ -16,8 +15,8 @@ from everturn.gateway.platforms import PlatformKind, find_platform, platform_nam
 from everturn.store import Store
 from everturn.testing import Say
 from everturn.testing.harness import open_harness
-from everturn.testing.waiting import within
 from tests.gateways import Platforms, running_gateway
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 EXAMPLE = Path(__file__).parents[3] / "docs" / "example_platform.py"
@@ -62,11 +61,8 @@ async def test_a_platform_of_another_package_is_served(
         open_harness(store, Say("good morning"), clock=SystemClock()) as harness,
         running_gateway(harness, tmp_path, _Installed(), {"desk": setup}),
     ):
-        with within("the answer is there"):
-            while not list((tmp_path / "out").iterdir()):
-                await anyio.sleep(0.01)
-            while (tmp_path / "in" / "1.txt").exists():
-                await anyio.sleep(0.01)
+        await until("the answer is there", lambda: list((tmp_path / "out").iterdir()))
+        await until("the message is taken", lambda: not (tmp_path / "in" / "1.txt").exists())
     (answer,) = (tmp_path / "out").iterdir()
     assert answer.read_text() == "good morning"
 

@@ -18,6 +18,7 @@ from everturn.tools.mcp.sign_in import SignInRefused
 from everturn.tools.mcp.tool_search import CALL, FIND
 from tests.mcp_service import PIXEL, McpService, serve_mcp, sign_in_there
 from tests.unit.tools.kit import OWNER, SESSION, Kit, open_kit, profiles_of
+from tests.waiting import until
 
 pytest.importorskip("mcp")
 pytestmark = pytest.mark.anyio
@@ -158,9 +159,12 @@ async def test_a_server_that_is_switched_off_is_asked_for_no_prompt(
 async def test_a_new_tool_is_off_until_it_is_trusted(service: McpService, open_remote: Open) -> None:
     async with open_remote(service) as kit:
         assert (await _ask(kit, "shelf__learn")).text == "learned"
-        with anyio.fail_after(20):
-            while "shelf__learned" not in (state := (await kit.toolbox.servers(OWNER))[0]).tools:
-                await anyio.sleep(0.01)
+
+        async def has_learned() -> bool:
+            return "shelf__learned" in (await kit.toolbox.servers(OWNER))[0].tools
+
+        await until("the new tool is known", has_learned)
+        state = (await kit.toolbox.servers(OWNER))[0]
         assert state.untrusted == ("shelf__learned",)
         names = [tool.spec.name for tool in await kit.toolbox.tools(OWNER, SESSION, "with-mcp")]
         assert "shelf__learned" not in names
@@ -356,9 +360,11 @@ async def test_new_prompts_and_resources_are_there_when_the_server_says_so(
 ) -> None:
     async with open_remote(service) as kit:
         assert (await _ask(kit, "shelf__grow")).text == "grown"
-        with anyio.fail_after(60):
-            while "praise" not in [one.name for one in (await kit.toolbox.servers(OWNER))[0].prompts]:
-                await anyio.sleep(0.01)
+
+        async def has_praise() -> bool:
+            return "praise" in [one.name for one in (await kit.toolbox.servers(OWNER))[0].prompts]
+
+        await until("the new prompt is known", has_praise)
         assert "shelf://second" in (await _ask(kit, "shelf__read_resource")).text
         assert (await _ask(kit, "shelf__read_resource", uri="shelf://second")).text == "a novel"
 
