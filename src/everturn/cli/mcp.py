@@ -26,7 +26,7 @@ from everturn.cli.common import (
     with_store,
 )
 from everturn.config import Config
-from everturn.domain.asks import AskTopic, SignInAnswer
+from everturn.domain.asks import SignInAnswer, open_sign_ins
 from everturn.domain.clock import SystemClock
 from everturn.domain.errors import Invalid, NotFound, WrongState
 from everturn.domain.json_types import JsonObject
@@ -350,9 +350,7 @@ def login(name: str, home: Path | None) -> None:
 
 
 async def _let_turns_go_on(store: Store, server: str) -> int:
-    waiting = [
-        ask for ask in await store.asks.open(OWNER) if ask.topic is AskTopic.SIGN_IN and ask.label == server
-    ]
+    waiting = await open_sign_ins(store.asks, OWNER, server)
     for ask in waiting:
         await store.asks.answer(OWNER, ask.id, SignInAnswer.DONE, by="sign-in")
     return len(waiting)

@@ -167,3 +167,8 @@ class Asks(Protocol):
         ...
 
     async def expire(self, now_ms: int) -> int: ...
+
+
+async def open_sign_ins(asks: Asks, owner: str, server: str) -> list[Ask]:
+    """Return the open asks that wait until the user signs in to this MCP server."""
+    return [ask for ask in await asks.open(owner) if ask.topic is AskTopic.SIGN_IN and ask.label == server]

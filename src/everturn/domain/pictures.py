@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from everturn.domain.json_types import Json
-from everturn.domain.messages import Result
+from everturn.domain.messages import AnyPart, Attachment, Result
 
 KIND: Final = "images"
 SEEN_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # that models read
@@ -34,6 +34,11 @@ def pictures_of(result: Result) -> tuple[Picture, ...]:
         return tuple(msgspec.convert(display.get("items", []), list[Picture]))
     except msgspec.ValidationError:
         return ()  # a plug-in's own display
+
+
+def names_files(part: AnyPart) -> bool:
+    """True if the part refers to files: an attachment, or a result with pictures."""
+    return type(part) is Attachment or (type(part) is Result and bool(pictures_of(part)))
 
 
 def with_pictures(result: Result, kept: Container[str]) -> Result:

@@ -29,7 +29,7 @@ from everturn.domain.messages import (
     UsedSkill,
 )
 from everturn.domain.model import Abilities, ModelRequest, ToolSchema
-from everturn.domain.pictures import pictures_of, with_pictures
+from everturn.domain.pictures import names_files, pictures_of, with_pictures
 from everturn.engine.file_notes import list_saved
 
 _CHARS_PER_TOKEN = 3.6
@@ -93,13 +93,9 @@ def show(
                 messages[-1] = _put_before(shaped, messages[-1])
             else:
                 messages.append(shaped)
-    has_files = any(_has_file(part) for message in new for part in message.parts)
+    has_files = any(names_files(part) for message in new for part in message.parts)
     last = history[-1] if history else None
     return Shown(model, abilities, len(history), last, has_files, tuple(messages), tokens)
-
-
-def _has_file(part: AnyPart) -> bool:
-    return type(part) is Attachment or (type(part) is Result and bool(pictures_of(part)))
 
 
 def _is_note(message: Message) -> bool:

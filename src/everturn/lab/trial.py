@@ -22,3 +22,10 @@ async def failure_of(check: Coroutine[object, object, None]) -> str:
     except Exception:
         return traceback.format_exc()
     return ""
+
+
+def consists_of(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """True if the error, or each error in a group, is of one of these kinds."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(consists_of(part, *kinds) for part in error.exceptions)
+    return isinstance(error, kinds)

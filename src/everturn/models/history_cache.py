@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from everturn.domain.json_types import JsonObject
-from everturn.domain.messages import AnyPart, Attachment, Call, Message, Result, Role, Text
-from everturn.domain.pictures import pictures_of
+from everturn.domain.messages import Call, Message, Role, Text
+from everturn.domain.pictures import names_files
 from everturn.models.wire import Target, encode
 
 MESSAGES_MIN = 100  # a shorter history is encoded again
@@ -83,13 +83,9 @@ def _cut(messages: Sequence[Message], start: int, spare: int) -> int:
     what is sent of them changes.
     """
     for end in range(start, len(messages)):
-        if any(_has_file(part) for part in messages[end].parts):
+        if any(names_files(part) for part in messages[end].parts):
             return _find_closing(messages, end, spare=0)
     return _find_closing(messages, len(messages), spare)
-
-
-def _has_file(part: AnyPart) -> bool:
-    return type(part) is Attachment or (type(part) is Result and bool(pictures_of(part)))
 
 
 def _find_closing(messages: Sequence[Message], end: int, spare: int) -> int:

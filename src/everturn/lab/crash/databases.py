@@ -19,7 +19,7 @@ from everturn.domain.probe import Moment, Probe
 from everturn.lab.crash.engine_checks import check_engine_life
 from everturn.lab.crash.engine_life import live
 from everturn.lab.crash.notes import notes_in, read_notes
-from everturn.lab.trial import Trial, failure_of
+from everturn.lab.trial import Trial, consists_of, failure_of
 from everturn.store import open_store
 from everturn.testing.postgres_proxy import PostgresProxy
 from everturn.testing.postgres_server import PostgresServer
@@ -116,7 +116,7 @@ class DatabaseFaults:
         except TimeoutError:
             return f"The life did not end within {_LIFE_S_MAX:g} s."
         except (EverturnError, BaseExceptionGroup) as error:
-            if not _is_refusal(error):
+            if not consists_of(error, EverturnError):
                 raise
         return ""
 
@@ -170,9 +170,3 @@ class DatabaseFaults:
                     return
                 except (OSError, asyncpg.PostgresError):
                     await anyio.sleep(0.05)
-
-
-def _is_refusal(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return all(_is_refusal(part) for part in error.exceptions)
-    return isinstance(error, EverturnError)

@@ -14,7 +14,7 @@ from everturn.domain.errors import EverturnError
 from everturn.lab.crash.checks import After
 from everturn.lab.crash.notes import Notes
 from everturn.lab.crash.store_life import Life
-from everturn.lab.trial import Trial, failure_of
+from everturn.lab.trial import Trial, consists_of, failure_of
 from everturn.store import Store, open_store
 from everturn.testing.faulty_disk import FaultyDisk, FaultyVfs, Platter
 
@@ -58,19 +58,13 @@ async def _live_until_refused(platter: Platter) -> bool:
         async with reopen() as store:
             await Life(store, Notes(platter.mark), reopen).live()
     except (EverturnError, BaseExceptionGroup, OSError) as error:
-        if not _is_refusal(error):
+        if not consists_of(error, EverturnError, OSError):
             raise
         return True
     finally:
         platter.heal()
         vfs.unregister()
     return False
-
-
-def _is_refusal(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return all(_is_refusal(part) for part in error.exceptions)
-    return isinstance(error, (EverturnError, OSError))
 
 
 async def _check(platter: Platter, found: Path) -> None:

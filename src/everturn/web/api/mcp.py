@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from everturn.domain import errors as e
-from everturn.domain.asks import Asks, AskTopic, SignInAnswer
+from everturn.domain.asks import Asks, SignInAnswer, open_sign_ins
 from everturn.domain.json_types import JsonObject
 from everturn.domain.store import Sessions
 from everturn.engine import Engine
@@ -384,10 +384,9 @@ class McpApi:
         return _page("Signed in", f"You are signed in at {name}. You can close this tab.")
 
     async def _let_turns_go_on(self, server: str) -> None:
-        """Answer what waits for this sign-in. After a crash in between, beginning again does it."""
-        for ask in await self._asks.open(LOCAL_OWNER):
-            if ask.topic is AskTopic.SIGN_IN and ask.label == server:
-                await self._engine.answer(LOCAL_OWNER, ask.id, SignInAnswer.DONE, by="sign-in")
+        """Answer the asks that wait for this sign-in. After a crash in between, signing in again does it."""
+        for ask in await open_sign_ins(self._asks, LOCAL_OWNER, server):
+            await self._engine.answer(LOCAL_OWNER, ask.id, SignInAnswer.DONE, by="sign-in")
 
     # --- inside --------------------------------------------------------------------------------------
 
