@@ -107,7 +107,7 @@ export const channelWords = {
   qrCode: "QR code of the link to the chat",
   scan: "Scan with your phone",
   waitingForMessage: "Waiting for your message.",
-  noticedByItself: "This page notices it by itself.",
+  noticedByItself: "This page updates by itself.",
   pairedWith: (name: string) => `Paired with ${name}.`,
   messageCame: "The first message has arrived.",
   role: "Role",

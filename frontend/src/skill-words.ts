@@ -42,7 +42,7 @@ export const skillWords = {
   changedAt: (when: string) => `Changed ${when}.`,
   keepsUsing: (when: string) => `The agent keeps using the version you trusted ${when}.`,
   notTrusted: "Not trusted yet.",
-  readAll: "The agent gets nothing of it before you have read it and agreed.",
+  readAll: "The agent sees none of it until you have read it and agreed.",
   keepOld: "Keep the old one",
   leaveOut: "Leave it out",
   trust: "Trust this version",

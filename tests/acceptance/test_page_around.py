@@ -299,7 +299,7 @@ async def test_a_missing_sandbox_is_shown_on_the_page_with_the_command_that_adds
         await page.goto(house.url + "#/settings/tools")
         if landlock_version():  # the second level, if this kernel has it
             row = page.locator(".srow", has_text="Commands run in a sandbox")
-            await expect(page.get_by_text("What this level does not cover")).to_be_visible()
+            await expect(page.get_by_text("What this level does not protect")).to_be_visible()
         else:
             row = page.locator(".srow", has_text="Commands run without a sandbox")
             await expect(row).to_contain_text("Each command asks before it runs.")

@@ -97,7 +97,7 @@ async def test_a_budget_is_set_reached_and_raised(data_dir: Path) -> None:
         await page.set_viewport_size({"width": 1280, "height": 860})
         assert await serious(page) == []
         await card.get_by_role("button", name="Wait until midnight").click()
-        await expect(card).to_contain_text("Goes on by itself at midnight.")
+        await expect(card).to_contain_text("Continues by itself at midnight.")
         await page.goto(f"{house.url}#/settings/budgets")
         await expect(row).to_contain_text("1 answer waits")
         await row.get_by_label("Amount for Each day").fill("90000")

@@ -148,7 +148,7 @@ async def test_an_imported_profile_shows_all_of_itself_before_it_is_taken(data_d
         assert len((await house.api("GET", "api/profiles"))["profiles"]) == 3, "nothing is taken yet"
         await page.set_viewport_size(NARROW)
         assert await fits(page)
-        await page.get_by_role("button", name="Take it over").click()
+        await page.locator(".imp").get_by_role("button", name="Import").click()
         await expect(page.get_by_role("heading", name="eager", exact=True)).to_be_visible()
         async with page.expect_download() as downloading:
             await page.get_by_role("link", name="Export").click()

@@ -83,7 +83,7 @@ async def test_a_profile_from_a_file_hides_nothing_and_is_read_to_its_end(
         await page.goto(house.url + "#/settings/profiles")
         await page.get_by_role("button", name="Import").click()
         await page.locator("input[type=file]").set_input_files(file)
-        take = page.get_by_role("button", name="Take it over")
+        take = page.locator(".imp").get_by_role("button", name="Import")
         await expect(take).to_be_disabled()
         await expect(page.locator(".imp")).to_contain_text(r"Be brief.\u{e006f}\u{e0062}")
         await expect(page.locator(".imp")).to_contain_text(r"mine:a\u200bb")

@@ -146,7 +146,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     packages: Annotated[
         tuple[Requirement, ...],
         Meta(
-            description="Python packages for the tools python and terminal. You are asked before they come.",
+            description="Python packages for the tools python and terminal. You are asked before installing.",
             max_length=50,
         ),
     ] = ()
