@@ -1,8 +1,8 @@
-"""Backups: made, kept for a while, and checked. One of several servers makes the scheduled ones.
+"""Makes, verifies, rotates and restores backups. If there are several servers, one makes the scheduled ones.
 
-Imports domain, store and delivery. Called by app and cli. ``backup`` makes one, ``sealed`` and
-``encryption`` turn it into an archive, ``shelf`` and ``bucket`` keep them, ``rotation`` decides which ones
-stay, ``drill`` restores one on trial, ``runner`` does all of it on a server.
+Imports domain, store and delivery. Called by app and cli. ``backup`` makes a backup, ``sealed`` and
+``encryption`` turn it into an archive, ``shelf`` and ``bucket`` store it, ``rotation`` decides which backups
+to keep, ``drill`` makes a trial restore, and ``runner`` does all of this on a server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A backup's folder as one stream in the tar format, and back.
 
-The stream is made while it is read, so a backup of any size needs no second copy. It can come from anywhere:
-what is unpacked are files, folders and links, each in a folder that this archive made, and nothing is written
-through a link, because links are made last.
+The stream is generated while it is read, so a backup of any size needs no second copy. An archive is
+untrusted: only files, folders and links are unpacked, each into a folder that the archive created itself.
+Links are created last, so nothing is ever written through one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from everturn.store.files.copy_tree import DEPTH_MAX
 _PIECE = 1 << 20
 _BLOCK = 512
 _MODE = 0o777
-NAMES_MAX = 5_000_000  # members of an archive: each costs memory while it is unpacked
+NAMES_MAX = 5_000_000  # members per archive, because each costs memory while unpacking
 
 
 class ReadableStream(Protocol):
@@ -36,7 +36,7 @@ class WritableStream(Protocol):
 class ArchiveReader:
     """Reads a folder as a tar stream. ``advance`` is called with the size of each piece and may raise.
 
-    ``sha256`` is the digest of what was read so far.
+    ``sha256`` is the digest of the bytes read so far.
     """
 
     def __init__(self, folder: Path, advance: Callable[[int], None]) -> None:
@@ -82,10 +82,10 @@ def _tar_pieces(folder: Path) -> Iterator[bytes]:
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """Everything below a folder, each folder before what is in it."""
+    """Yield everything below a folder, each folder before its contents."""
     for entry in sorted(folder.iterdir()):
         yield entry
-        # A folder that could not be read when it was copied is empty, and has the mode that prevented it.
+        # A folder that could not be read when it was copied is empty and kept its restrictive mode.
         if entry.is_dir() and not entry.is_symlink() and os.access(entry, os.R_OK | os.X_OK):
             yield from _entries(entry)
 
@@ -96,7 +96,7 @@ def _header(info: tarfile.TarInfo) -> bytes:
 
 def _content(path: Path, size: int) -> Iterator[bytes]:
     left = size
-    # A workspace may hold a file that not even its owner may read; the copy that lies here is ours.
+    # A workspace may contain files that even their owner may not read, but this copy is ours.
     with path.open("rb") as file:
         while left:
             piece = file.read(min(left, _PIECE))
@@ -111,8 +111,10 @@ def _content(path: Path, size: int) -> Iterator[bytes]:
 
 
 def unpack(stream: IO[bytes], target: Path) -> None:
-    """Unpack an archive into a folder, which is made. Raises Invalid for an entry that a backup
-    cannot have, NotADatabase if the stream is not an archive, OSError."""
+    """Create a folder and unpack an archive into it.
+
+    Raises Invalid for an entry that no backup has, NotADatabase if the stream is not an archive, OSError.
+    """
     target.mkdir(mode=0o700)
     made: set[PurePosixPath] = {PurePosixPath()}
     links: list[tuple[Path, str]] = []
@@ -141,14 +143,14 @@ def unpack(stream: IO[bytes], target: Path) -> None:
         ) from error
     for link, aim in links:
         link.symlink_to(aim)
-    for folder, mode in reversed(modes):  # at the end: into one that is read-only nothing can be put
+    for folder, mode in reversed(modes):  # at the end, because nothing can be written to a read-only folder
         folder.chmod(mode)
 
 
 def _place(member: tarfile.TarInfo, made: set[PurePosixPath]) -> PurePosixPath:
-    """Where a member goes, relative to the target. Raises Invalid."""
+    """Return a member's path relative to the target. Raises Invalid."""
     path = PurePosixPath(member.name)
-    # Not sparse ones: a few bytes would fill the disk.
+    # No sparse files: a few bytes could fill the disk.
     is_kind = member.type in (tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE) and not member.issparse()
     is_inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
     if not is_kind or not is_inside or len(path.parts) > DEPTH_MAX + 2 or path.parent not in made:

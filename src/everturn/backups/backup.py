@@ -27,24 +27,24 @@ FOLDERS = ("blobs", "files", "memory", "workspaces")  # of the data folder, in a
 
 
 class BackupSummary(msgspec.Struct, frozen=True):
-    """What was copied. ``counts``: rows of its sessions, turns and messages."""
+    """What was copied. ``counts`` holds the numbers of sessions, turns and messages."""
 
     left_out: list[str]
     counts: Mapping[str, int]
 
 
 class BackupOptions(msgspec.Struct, frozen=True):
-    """How a backup is made. ``lock``: it becomes an encrypted archive."""
+    """How to make a backup. With a ``lock`` it becomes an encrypted archive."""
 
     watch: BackupWatch
     lock: Lock | None = None
 
 
 async def make_backup(store: Store, home: Path, folder: Path, options: BackupOptions) -> BackupSummary:
-    """Make a backup that is complete, checked and synced when it gets its name.
+    """Make a backup that is complete, checked and synced before it gets its name.
 
-    The watch may end it. If it does, or if the copy fails, nothing is left; after a crash the leftover is
-    recognised as one. Raises Invalid if the folder cannot be used.
+    If the watch ends it or the copy fails, nothing is left behind. After a crash the leftover is recognised
+    as one. Raises Invalid if the folder cannot be used.
     """
     refuse_place(home, folder)
     with UnfinishedBackup(folder) as copy:
@@ -80,7 +80,7 @@ async def fill(store: Store, home: Path, inside: Path, watch: BackupWatch) -> Ba
 
 
 async def in_thread(watch: BackupWatch, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """Run ``work`` in a thread. If this is cancelled, the thread ends soon: the watch stops it."""
+    """Run ``work`` in a thread. If cancelled, the watch soon stops the thread."""
     try:
         return await asyncio.to_thread(work, *args, **named)
     except asyncio.CancelledError:
@@ -89,7 +89,7 @@ async def in_thread(watch: BackupWatch, work: Callable[P, T], *args: P.args, **n
 
 
 def refuse_place(home: Path, folder: Path) -> None:
-    """Raises Invalid if the folder exists, or would become part of the copy."""
+    """Raise Invalid if the folder exists or would become part of the copy."""
     if folder.exists():
         raise Invalid(f"{folder} exists already.", hint="Name a folder that does not exist.")
     for name in FOLDERS:
@@ -98,14 +98,14 @@ def refuse_place(home: Path, folder: Path) -> None:
 
 
 def reason_of(error: EverturnError | OSError) -> str:
-    """Why a backup failed, as a sentence."""
+    """Return why a backup failed, as a sentence."""
     if isinstance(error, EverturnError):
         return error.message
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}."
 
 
-# The parts beside the database and its files. Keys are left out, because backups are moved around.
+# The parts besides the database and its files. Keys are left out, because backups travel.
 
 
 def _copy_settings(home: Path, folder: Path) -> list[str]:
@@ -118,7 +118,7 @@ def _copy_settings(home: Path, folder: Path) -> list[str]:
 def copy_memory(home: Path, folder: Path) -> list[str]:
     left_out: list[str] = []
     if (home / "memory").is_dir():
-        # Links are followed here: only the owner writes there, and may keep notes elsewhere.
+        # Links are followed here: only the owner writes to this folder, and may keep notes elsewhere.
         shutil.copytree(home / "memory", folder / "memory", ignore=partial(_unreadable, left_out))
     return left_out
 
@@ -129,7 +129,7 @@ def _copy_workspaces(home: Path, folder: Path) -> list[str]:
 
 
 def _unreadable(left_out: list[str], folder: str, names: list[str]) -> set[str]:
-    """Names in a folder that are neither a file nor a folder, nor a link to one."""
+    """Return the names in a folder that are neither files, nor folders, nor links to one."""
     found = {name for name in names if not ((path := Path(folder) / name).is_file() or path.is_dir())}
     left_out += [f"{Path(folder).name}/{name}: neither a file nor a folder" for name in sorted(found)]
     return found

@@ -1,4 +1,4 @@
-"""What is remembered of backups, as records: how the last one went, which there are, if one is wanted."""
+"""Records about backups: the last result, the list of backups, and whether one was requested."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class BackupBook:
         return None if found is None else msgspec.convert(found, BackupProgress)
 
     async def put_progress(self, progress: BackupProgress) -> None:
-        """For the other servers; it counts only while one of them holds the lease."""
+        """Publish the progress to the other servers. It is valid only while a server holds the lease."""
         await self._records.put(SYSTEM, STATE_KIND, _PROGRESS, msgspec.to_builtins(progress))
 
     async def ask(self, now_ms: int) -> None:

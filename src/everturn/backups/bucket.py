@@ -1,7 +1,8 @@
 """Backups in object storage: ``NAME/backup.tar.00000`` and so on, and ``NAME/sealed.json``, written last.
 
-Each part is one request that succeeds or leaves nothing. What has no list is what an interrupted backup left;
-it is cleared when nothing was added to it for a day, because nothing tells whether a server is still at it.
+Each part is one request that either succeeds or leaves nothing. Parts without a list are left from an
+interrupted backup. They are deleted after a day without new parts, because a server could still be writing
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _log = logging.getLogger("everturn.backups")
 
 
 class BucketShelf:
-    """``work``: a folder for the copy that is made before it is sent."""
+    """``work`` is a folder for the copy that is made before uploading."""
 
     def __init__(self, address: str, work: Path, find_keys: Callable[[], StorageKeys], clock: Clock) -> None:
         self._storage = ObjectStorage(address, find_keys)
@@ -68,7 +69,7 @@ class BucketShelf:
     async def remove(self, name: str) -> None:
         objects = (await self._objects()).get(name, {})
         if LIST in objects:
-            await self._storage.delete([f"{name}/{LIST}"])  # first: what is left no longer counts as a backup
+            await self._storage.delete([f"{name}/{LIST}"])  # first: the rest no longer counts
         if rest := [f"{name}/{each}" for each in objects if each != LIST]:
             await self._storage.delete(rest)
 
@@ -87,7 +88,7 @@ class BucketShelf:
         return await asyncio.to_thread(read_list, BucketParts(self._storage, name))
 
     async def _objects(self) -> dict[str, dict[str, int]]:
-        """By backup: its objects, and when each was written."""
+        """Return the objects of each backup and when they were written."""
         found: dict[str, dict[str, int]] = {}
         for each in await self._storage.walk():
             name, _, part = each.name.partition("/")
@@ -97,7 +98,7 @@ class BucketShelf:
 
 
 class BucketParts:
-    """Made on the event loop, and used from a thread: the storage works on the loop."""
+    """Created on the event loop, where the storage works, and used from a thread."""
 
     part_bytes = PART_BYTES
 

@@ -1,4 +1,4 @@
-"""Restores a backup on trial: into a temporary folder, opened and checked like after a real restore."""
+"""Trial restores: restores a backup into a temporary folder, and checks it as after a real restore."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ from everturn.store import (
     trial_database,
 )
 
-_SPARE_BYTES: Final = 200 << 20  # that the server itself may need meanwhile
+_SPARE_BYTES: Final = 200 << 20  # left for the server itself
 _SHOWN_MAX: Final = 3
 
 
 class DrillSettings(msgspec.Struct, frozen=True):
-    """``address``: of the database; empty if it lies in the data folder. On PostgreSQL a second one is made
-    beside it."""
+    """``address`` is the database's, or empty if it lies in the data folder.
+
+    On PostgreSQL a second database is created beside it.
+    """
 
     home: Path
     address: str
@@ -47,8 +49,8 @@ async def try_restore(
 ) -> Mapping[str, int]:
     """Restore a backup and check it; return its counts.
 
-    Raises StoreBroken, NotADatabase or Invalid if the backup is to blame, another error if the trial could
-    not be made. Nothing of the trial stays; what a killed one leaves is removed by the next.
+    Raises StoreBroken, NotADatabase or Invalid if the backup is bad, and another error if the trial could not
+    be made. The trial leaves nothing behind; the next one removes leftovers of a killed one.
     """
     size = await shelf.size(entry.name)
     watch.begin(BackupPhase.RESTORING, size)

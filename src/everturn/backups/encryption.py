@@ -1,9 +1,9 @@
 """Encryption of backups in the age format (https://age-encryption.org/v1), by the package pyrage, an extra.
 
-Each backup is encrypted for a key that is made for it, besides the keys of the settings. With that key what
-was written is read back and tried, although the server cannot read it later: the key is only ever in memory,
-and is gone when the backup is made. With a passphrase, that key lies beside the backup, encrypted with the
-passphrase: the package encrypts no stream with a passphrase itself.
+Each backup is encrypted for the configured keys and for one key of its own. With its own key the server reads
+the backup back and tests it. That key exists only in memory and is discarded afterwards, so the server cannot
+read the backup later. With a passphrase, the backup's own key is encrypted with the passphrase and stored
+beside the backup, because the package cannot encrypt a stream with a passphrase.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from everturn.backups.settings import BackupSettings
 from everturn.domain.errors import Invalid, StoreBroken
 from everturn.domain.extras import report_missing
 
-PASSPHRASE_MIN: Final = 12  # characters
+PASSPHRASE_MIN: Final = 12  # in characters
 _CHILD_S: Final = 120
 
 
 class Lock:
-    """What one backup is encrypted with. ``key_file``: its key, encrypted with the passphrase; None with
-    public keys."""
+    """The keys of one backup.
+
+    ``key_file`` is its own key encrypted with the passphrase, None with public keys.
+    """
 
     def __init__(self, identity: object, recipients: Sequence[object], key_file: bytes | None) -> None:
         self._identity = identity
@@ -35,7 +37,10 @@ class Lock:
         self.key_file = key_file
 
     def encrypt(self, source: ReadableStream, target: WritableStream) -> None:
-        """Raises StoreBroken, and what ``source`` and ``target`` raise is lost in it: look there first."""
+        """Encrypt a stream.
+
+        Raises StoreBroken, which hides errors of ``source`` and ``target``: check those first.
+        """
         age = import_age()
         try:
             age.encrypt_io(source, target, self._recipients)
@@ -53,7 +58,7 @@ class Key:
         self._identities = list(identities)
 
     def decrypt(self, source: ReadableStream, target: WritableStream) -> None:
-        """Raises Invalid if this key does not fit, StoreBroken if the backup is damaged."""
+        """Decrypt a stream. Raises Invalid if the key does not fit, StoreBroken if the backup is damaged."""
         age = import_age()
         try:
             age.decrypt_io(source, target, self._identities)
@@ -73,7 +78,7 @@ class Key:
 
 
 def import_age() -> ModuleType:
-    """Raises StoreRefused if the package is not installed."""
+    """Import the package pyrage. Raises StoreRefused if it is not installed."""
     with report_missing("Encrypting backups", "age"):
         import pyrage
     module: ModuleType = pyrage
@@ -81,9 +86,9 @@ def import_age() -> ModuleType:
 
 
 def make_lock(settings: BackupSettings) -> Lock | None:
-    """A lock for one backup; None if none is asked for. Takes seconds with a passphrase: call it in a thread.
+    """Return a lock for one backup, or None if encryption is off.
 
-    Raises Invalid, StoreRefused.
+    Takes seconds with a passphrase, so call it in a thread. Raises Invalid, StoreRefused.
     """
     if not settings.is_encrypted:
         return None
@@ -116,7 +121,7 @@ def parse_recipient(text: str) -> object:
 
 
 def read_passphrase(path: Path) -> str:
-    """The first line of a file that only its owner can read. Raises Invalid."""
+    """Read the first line of a file that only its owner can read. Raises Invalid."""
     try:
         mode, text = path.stat().st_mode, path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -141,8 +146,10 @@ def read_passphrase(path: Path) -> str:
 
 
 def wrap(identity: str, passphrase: str) -> bytes:
-    """Encrypt a key with a passphrase, in a process of its own: it takes seconds and 150 MB, and pyrage lets
-    nothing else in this one go on meanwhile."""
+    """Encrypt a key with a passphrase in a child process.
+
+    It takes seconds and 150 MB, and pyrage would block this process in the meantime.
+    """
     command = [sys.executable, "-P", "-m", "everturn.backups.wrapping_child"]
     given = f"{passphrase}\n{identity}".encode()
     try:
@@ -153,7 +160,7 @@ def wrap(identity: str, passphrase: str) -> bytes:
 
 
 def unwrap(key_file: bytes, passphrase: str) -> Key:
-    """Raises Invalid for another passphrase."""
+    """Decrypt a key. Raises Invalid for a wrong passphrase."""
     age = import_age()
     try:
         secret = age.passphrase.decrypt(key_file, passphrase).decode()
@@ -166,7 +173,7 @@ def unwrap(key_file: bytes, passphrase: str) -> Key:
 
 
 def read_identities(path: Path) -> Key:
-    """The keys of an identity file of age, or one ssh key. Raises Invalid."""
+    """Read the keys of an age identity file, or one ssh key. Raises Invalid."""
     age = import_age()
     try:
         content = path.read_bytes()

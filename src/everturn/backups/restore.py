@@ -1,4 +1,4 @@
-"""Puts what a backup holds into a data folder. The backup can come from anywhere."""
+"""Restores a backup into a data folder. The backup is untrusted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everturn.store.files.copy_tree import DEPTH_MAX
 from everturn.store.files.disk import Disk, sync_tree
 from everturn.store.files.machine import FILE as MACHINE
 
-DATABASE: Final = "everturn.db"  # where no address says otherwise
+DATABASE: Final = "everturn.db"  # unless an address is configured
 
 
 def database_name(address: str | None) -> str:
@@ -20,16 +20,16 @@ def database_name(address: str | None) -> str:
     return Path(address or DATABASE).name
 
 
-# From which depth links are restored: commands may have made them in a workspace. A link in place of a
-# workspace would lead the sandbox elsewhere; notes and attachments have none.
+# Links are restored only from this depth on, because commands can create them in a workspace. A link in place
+# of a workspace would lead the sandbox elsewhere; notes and attachments have no links.
 _LINKS_BELOW = {"workspaces": 1, **dict.fromkeys(("blobs", "files", "memory"), DEPTH_MAX + 1)}
 
 
 def _put_part_back(part: Path, target: Path) -> list[str]:
     """Copy one part of a backup; return what was left out.
 
-    A backup can come from anywhere, so everything that 'everturn backup' does not make is left out: keys,
-    links, other folders.
+    A backup is untrusted, so everything that 'everturn backup' does not create is left out: keys, links,
+    other folders.
     """
     if part.name in (SETTINGS, MACHINE) and part.is_file() and not part.is_symlink():
         shutil.copy2(part, target)
@@ -43,12 +43,12 @@ def _put_part_back(part: Path, target: Path) -> list[str]:
 def put_back(source: Path, home: Path, address: str | None) -> list[str]:
     """Copy a backup into the data folder, durably, the database last; return what was left out.
 
-    ``address``: that of a database outside the data folder, which is not copied.
+    A database at an ``address`` outside the data folder is not copied.
 
-    An interrupted restoration leaves a folder without a database, which is never taken for a complete one.
+    An interrupted restoration leaves a folder without a database, which is never mistaken for a complete one.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    home.chmod(0o700)  # it may have been there before
+    home.chmod(0o700)  # it may have existed before
     left_out = []
     for part in sorted(source.iterdir()):
         if part.name not in (DATABASE, database_name(address), "postgresql"):

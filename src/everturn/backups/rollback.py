@@ -1,8 +1,8 @@
-"""Goes back to the copy of the database that was made before a schema change (SQLite).
+"""Rolls SQLite back to the copy of the database from before a schema change.
 
-Everything newer is kept first, as a backup that the newer version restores, and as archives of the sessions
-that ``everturn import`` takes. Then the copy takes the database's place in one step: a run that is killed
-leaves either all of the newer data or all of the copy, and what was kept.
+First, everything newer is saved as a backup, which the newer version can restore, and as session archives for
+``everturn import``. Then the copy replaces the database in one step: a killed run leaves either all of the
+newer data or all of the copy, and in both cases what was saved.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RETURNING: Final = "SELECT count(*) FROM old.sessions WHERE id NOT IN (SELECT i
 
 
 class FormerCopy(msgspec.Struct, frozen=True):
-    """The database as it was before it got the schema ``before``."""
+    """The database as it was before the migration to the schema ``before``."""
 
     path: Path
     before: int
@@ -57,8 +57,11 @@ class FormerCopy(msgspec.Struct, frozen=True):
 
 
 class Since(msgspec.Struct, frozen=True):
-    """What came after a copy. ``changed``: id and owner of the sessions that are new or different.
-    ``returning``: sessions that were deleted since. ``unfinished``: turns that the copy would go on with."""
+    """What changed after a copy was made.
+
+    ``changed``: id and owner of new and changed sessions. ``returning``: sessions that were deleted since and
+    would come back. ``unfinished``: turns that would continue.
+    """
 
     changed: tuple[tuple[str, str], ...]
     turns: int
@@ -68,7 +71,7 @@ class Since(msgspec.Struct, frozen=True):
 
 
 def find_copies(database: Path) -> list[FormerCopy]:
-    """The copies beside a database, the latest schema last."""
+    """Return the copies beside a database, latest schema last."""
     found = []
     for path in database.parent.glob(f"{database.stem}.before-schema-*.db"):
         if (match := _NAME.fullmatch(path.name.removeprefix(database.stem))) and path.is_file():
@@ -77,7 +80,7 @@ def find_copies(database: Path) -> list[FormerCopy]:
 
 
 def compare(database: Path, copy: FormerCopy) -> Since:
-    """Read both. Raises StoreRefused if the copy is damaged, or is not older than the database."""
+    """Compare both. Raises StoreRefused if the copy is damaged or not older than the database."""
     with closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
         connection.execute("PRAGMA query_only=ON")
         connection.execute("ATTACH ? AS old", (str(copy.path),))
@@ -109,9 +112,9 @@ def _one(connection: apsw.Connection, query: str) -> str:
 
 
 async def keep_newer(store: Store, home: Path, since: Since, report: Callable[[str], None]) -> Path:
-    """Keep what the copy does not have; return the folder. ``newer/`` is a backup, ``sessions/`` archives.
+    """Save what the copy lacks and return the folder: ``newer/`` is a backup, ``sessions/`` holds archives.
 
-    It gets its name when it is whole and on disk; what a killed run leaves is cleared by the next.
+    The folder gets its name when it is complete and synced. The next run removes leftovers of a killed one.
     """
     target = home / time.strftime("rolled-back-%Y-%m-%d-%H%M%S")
     _clear_leftovers(home)
@@ -141,9 +144,10 @@ async def _export(store: Store, owner: str, session_id: str, target: Path) -> No
 
 
 def put_copy_in_place(database: Path, copy: FormerCopy) -> None:
-    """Replace the database by the copy, which stays as well. Nothing else may have the database open.
+    """Replace the database by the copy, and keep the copy.
 
-    Raises StoreRefused if something has, OSError. Killed before its last step, it has changed nothing.
+    If killed before the last step, nothing has changed. Raises StoreRefused if another process has the
+    database open, OSError.
     """
     coming = database.with_name(f".{database.name}.incoming")
     shutil.copy2(copy.path, coming)
@@ -156,8 +160,10 @@ def put_copy_in_place(database: Path, copy: FormerCopy) -> None:
 
 @contextmanager
 def _alone_with(database: Path) -> Iterator[None]:
-    """Hold the database with everything in its one file. A log of the newer database beside the copy would be
-    replayed into it, and destroy it."""
+    """Hold the database exclusively with its log merged into the main file.
+
+    Otherwise the newer database's log would be replayed into the copy and destroy it.
+    """
     with closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
         try:
             mode = _one(connection, "PRAGMA journal_mode=DELETE")
@@ -176,7 +182,7 @@ def _alone_with(database: Path) -> Iterator[None]:
 
 
 def choose(copies: list[FormerCopy], schema: int | None) -> FormerCopy:
-    """The copy with this schema, or the newest. Raises Invalid."""
+    """Return the copy with this schema, or the newest. Raises Invalid."""
     for copy in reversed(copies):
         if schema in (None, copy.schema):
             return copy

@@ -1,4 +1,4 @@
-"""When a backup is due, and which ones may go."""
+"""Decides when a backup is due and which backups may be removed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from everturn.domain.backups import BackupDrill, BackupEntry, BackupState
 RETRY_MS = 15 * 60_000
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
-# Rotation looks at these names only: a backup that was made or named by hand is never removed.
+# Rotation considers only these names: a backup made or named by hand is never removed.
 _NAME = re.compile(r"auto-\d{4}-\d\d-\d\d-\d{6}")
 
 
 def name_of(now_ms: int) -> str:
-    """The name of a scheduled backup; the time in it is UTC."""
+    """Return the name of a scheduled backup, with the time in UTC."""
     return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("auto-%Y-%m-%d-%H%M%S")
 
 
 def made_at(name: str) -> int | None:
-    """When a scheduled backup was made, by its name; None for another name."""
+    """Return when a scheduled backup was made according to its name; None for other names."""
     if not _NAME.fullmatch(name):
         return None
     try:
@@ -34,11 +34,13 @@ def made_at(name: str) -> int | None:
 
 
 def due_at(settings: BackupSettings, zone: ZoneInfo, state: BackupState, now_ms: int) -> int | None:
-    """When the next backup is due; None if none is scheduled. What was missed is due at once, and what failed
-    is tried again after a while."""
+    """Return when the next backup is due; None if none is scheduled.
+
+    A missed backup is due at once. A failed one is retried after a while.
+    """
     if not settings.is_scheduled:
         return None
-    # Times later than now come from a clock that was set back since. They must not put backups off.
+    # Times in the future mean that the clock was set back. They must not delay backups.
     last = min(state.last_at or 0, now_ms)
     failed = min(state.failed_at or 0, now_ms)
     due = _next_time(settings, zone, last) if last else 0
@@ -46,8 +48,7 @@ def due_at(settings: BackupSettings, zone: ZoneInfo, state: BackupState, now_ms:
 
 
 def drill_due_at(settings: BackupSettings, drill: BackupDrill | None, now_ms: int) -> int | None:
-    """When the next trial restore is due; None for never. One that could not be made is tried again after a
-    day."""
+    """Return when the next trial restore is due; None for never. A failed attempt is repeated after a day."""
     if not settings.drill_days:
         return None
     if drill is None:
@@ -70,8 +71,10 @@ def _next_time(settings: BackupSettings, zone: ZoneInfo, last_ms: int) -> int:
 def choose_superfluous(
     entries: Iterable[BackupEntry], settings: BackupSettings, zone: ZoneInfo
 ) -> list[BackupEntry]:
-    """The backups that may be removed. The newest sound one stays, whatever is configured, and a damaged one
-    stays until there is a newer sound one."""
+    """Return the backups that may be removed.
+
+    The newest sound backup always stays, and a damaged one stays until there is a newer sound one.
+    """
     newest_first = sorted(entries, key=lambda entry: entry.made_at, reverse=True)
     sound = [entry for entry in newest_first if not entry.problem]
     if not sound:
@@ -89,6 +92,6 @@ def _day(entry: BackupEntry, zone: ZoneInfo) -> datetime:
 
 
 def _first_of_each(groups: Sequence[Hashable], groups_max: int) -> list[int]:
-    """The index of the first member of each of the first groups."""
+    """Return the index of the first member of each of the first groups."""
     found = {group: index for index, group in reversed(list(enumerate(groups)))}
     return sorted(found.values())[:groups_max]

@@ -1,4 +1,4 @@
-"""Makes the backups that are due. Every server has a runner; a lease lets only one of them work at a time."""
+"""Makes backups when they are due. Every server has a runner, and a lease lets one work at a time."""
 
 from __future__ import annotations
 
@@ -53,8 +53,11 @@ _log = logging.getLogger("everturn.backups")
 
 @dataclass(frozen=True)
 class BackupServices:
-    """``worker``: the id under which this server holds leases. ``database``: its address; empty if it lies in
-    the data folder. ``find_keys``: those of object storage."""
+    """What the runner needs.
+
+    ``worker`` is the id under which this server holds leases. ``database`` is the database's address, or
+    empty if it lies in the data folder. ``find_keys`` returns the keys of object storage.
+    """
 
     store: Store
     clock: Clock
@@ -66,14 +69,14 @@ class BackupServices:
 
 
 def open_shelf(services: BackupServices, settings: BackupSettings) -> BackupShelf:
-    """Raises StoreRefused if a package is missing."""
+    """Return where backups are kept. Raises StoreRefused if a package is missing."""
     if settings.url is None:
         return FolderShelf(services.home, settings)
     return BucketShelf(settings.url, services.home / "backups", services.find_keys, services.clock)
 
 
 class BackupRunner:
-    """Implements ``domain.backups.Backups``. Makes backups while it is entered, by a server only."""
+    """Implements ``domain.backups.Backups``. Makes backups while entered; only a server enters it."""
 
     def __init__(self, services: BackupServices, settings: BackupSettings) -> None:
         self._services = services
@@ -82,7 +85,7 @@ class BackupRunner:
         self._shelf = open_shelf(services, settings)
         self._bell = Bell(services.clock)
         self._task: asyncio.Task[None] | None = None
-        # Why this server could not even record how a backup went, as on a full disk.
+        # Why this server could not record the result of a backup, for example on a full disk.
         self._unrecorded = ""
         self._watch: BackupWatch | None = None
 
@@ -95,8 +98,7 @@ class BackupRunner:
         await self.stop()
 
     async def stop(self) -> None:
-        """End a backup that is being made: nothing of it is kept, and another server or the next start makes
-        it."""
+        """Abort a running backup and leave nothing behind. Another server or the next start makes it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -106,7 +108,7 @@ class BackupRunner:
             try:
                 await self.look()
                 self._unrecorded, wait_s = "", LOOK_S
-            except Exception as error:  # the root of its task: without it no backup would be made again
+            except Exception as error:  # the root of its task: if it ended, no more backups would be made
                 # Not soon: on a full disk, which takes no record either, each try writes a whole copy.
                 wait_s = RETRY_MS / 1000
                 self._unrecorded = reason_of(error) if isinstance(error, EverturnError) else repr(error)
@@ -114,8 +116,10 @@ class BackupRunner:
             await self._bell.wait(wait_s)
 
     async def look(self) -> None:
-        """Make a backup if one is due or asked for, and try to restore the newest one if that is due; unless
-        another server is at it."""
+        """Make a backup if one is due or requested, and a trial restore if that is due.
+
+        Does nothing while another server does this.
+        """
         if not (await self._is_due() or await self._to_try()):
             return
         leases = self._services.store.delivery.leases
@@ -124,7 +128,7 @@ class BackupRunner:
             return
         try:
             key = None
-            if await self._is_due():  # another server may have made it before the lease was free
+            if await self._is_due():  # another server may have made it before we got the lease
                 key = await self._make()
             await self._try_newest(key)
         finally:
@@ -142,7 +146,7 @@ class BackupRunner:
     # --- one backup -----------------------------------------------------------------------------------
 
     async def _make(self) -> Key | None:
-        """Make a backup and remove old ones. Returns what opens it, if it is encrypted."""
+        """Make a backup and remove old ones. Return the key that opens it, if it is encrypted."""
         book, before, is_asked = self._book, await self._book.state(), await self._book.is_asked()
         key: Key | None = None
         try:
@@ -188,7 +192,7 @@ class BackupRunner:
 
     @contextmanager
     def _track_progress(self) -> Iterator[BackupWatch]:
-        """While it lasts, the progress is kept where the other servers see it."""
+        """Publish the progress to the other servers during the block."""
         self._watch = watch = BackupWatch()
         publishing = asyncio.create_task(self._publish(watch), name="backup progress")
         try:
@@ -199,14 +203,14 @@ class BackupRunner:
 
     async def _publish(self, watch: BackupWatch) -> None:
         while True:
-            with suppress(Retry):  # only shown: the next one follows
+            with suppress(Retry):  # only for display, and the next update follows
                 await self._book.put_progress(watch.progress)
             await self._services.clock.sleep(_PUBLISH_S)
 
     # --- the trial restore ----------------------------------------------------------------------------
 
     async def _to_try(self) -> BackupEntry | None:
-        """The newest sound backup, if a trial restore is due and this server can read it."""
+        """Return the newest sound backup if a trial restore is due and this server can read it."""
         if (entry := await self._newest_if_drill_is_due()) is None:
             return None
         return None if await self._shelf.is_encrypted(entry.name) else entry
@@ -220,7 +224,10 @@ class BackupRunner:
         return sound[-1] if sound else None
 
     async def _try_newest(self, key: Key | None) -> None:
-        """``key``: of the backup that was just made. Without one an encrypted backup waits for the next."""
+        """Make a trial restore of the newest backup.
+
+        ``key`` belongs to a backup that was just made. Without it, an encrypted backup cannot be tried.
+        """
         entry = await self._newest_if_drill_is_due() if key else await self._to_try()
         if entry is None:
             return
@@ -260,8 +267,11 @@ class BackupRunner:
             await self._book.forget(name)
 
     async def _entries(self) -> list[BackupEntry]:
-        """The backups in the folder, with what is known of each, oldest first. One without a record was made
-        before the store was restored: it has its name, so it was complete and checked."""
+        """Return the backups in the folder with their records, oldest first.
+
+        A backup without a record predates a restore of the store. It has its final name, so it was complete
+        and checked.
+        """
         known = await self._book.entries()
         return [
             known.get(name) or BackupEntry(name=name, made_at=made_at(name) or 0)
@@ -275,7 +285,7 @@ class BackupRunner:
         self._bell.ring()
 
     async def status(self) -> BackupStatus:
-        """The list is empty, and the state says why, where the place of backups does not answer."""
+        """Return the state and the backups. If their folder or bucket does not answer, the state says why."""
         state, now, drill = await self._book.state(), self._services.clock.now_ms(), await self._book.drill()
         if self._unrecorded and not state.problem:
             state = msgspec.structs.replace(state, problem=self._unrecorded)

@@ -1,8 +1,8 @@
 """Backups as archives: one tar stream, encrypted or not, in parts, with a list of the parts.
 
-In object storage every backup has this form, in a folder an encrypted one. The list, ``sealed.json``, is
-written last. A backup is read back whole before it counts: each part by its hash, and what comes out of it by
-the hash of what went in.
+Every backup in object storage and every encrypted one in a folder has this form. The list, ``sealed.json``,
+is written last. Before a backup counts, it is read back completely: each part is compared by its hash, and
+the unpacked stream by the hash of what went in.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SealedPart(msgspec.Struct, frozen=True):
 
 
 class SealedList(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup consists of. It tells nothing of what is in it but its size."""
+    """The parts of a backup. The list reveals nothing of the contents except their size."""
 
     version: int = 1
     is_encrypted: bool
@@ -59,16 +59,16 @@ class PartFile(Protocol):
 
 
 class Parts(Protocol):
-    """Where the parts of one backup are. Called from a thread; raises EverturnError and OSError."""
+    """Storage for the parts of one backup. Called from a thread; raises EverturnError and OSError."""
 
-    part_bytes: int  # the most that a part holds
+    part_bytes: int  # maximum size of a part
 
     def begin(self, name: str) -> PartFile: ...
     def read(self, name: str, bytes_max: int) -> Iterator[bytes]: ...
 
 
 class FolderParts:
-    part_bytes = 1 << 62  # a file may be as large as it likes
+    part_bytes = 1 << 62  # files have no size limit
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -104,7 +104,7 @@ class _NewFile:
 def seal(source: Path, parts: Parts, lock: Lock | None, watch: BackupWatch) -> SealedList:
     """Write a backup's folder as parts, read them back, and write their list.
 
-    Raises StoreBroken if what is read back is not what was written, and what ``parts`` and ``watch`` raise.
+    Raises StoreBroken if the bytes read back differ, and what ``parts`` and ``watch`` raise.
     """
     watch.begin(BackupPhase.WRITING, size_of(source))
     archive = ArchiveReader(source, watch.advance)
@@ -116,7 +116,7 @@ def seal(source: Path, parts: Parts, lock: Lock | None, watch: BackupWatch) -> S
         else:
             lock.encrypt(reader, writer)
     except Exception:
-        # The library tells of an error in here by its text alone.
+        # The library reports errors in these callbacks only by their text.
         raise_kept(reader.error, writer.error)
         raise
     key_file = lock.key_file if lock else None
@@ -133,7 +133,7 @@ def seal(source: Path, parts: Parts, lock: Lock | None, watch: BackupWatch) -> S
 
 
 def _read_back(parts: Parts, done: SealedList, lock: Lock | None, watch: BackupWatch) -> str:
-    """The digest of what comes out of a backup; empty if it is damaged."""
+    """Return the digest of a backup's contents as read back; empty if it is damaged."""
     digest = _Digest()
     try:
         open_stream(parts, done, lock.key() if lock else None, digest, watch)
@@ -154,7 +154,7 @@ def _write_whole(parts: Parts, name: str, content: bytes) -> None:
 
 
 class _Cutter:
-    """Cuts what is written into parts."""
+    """Splits the written bytes into parts."""
 
     def __init__(self, parts: Parts, name: str) -> None:
         self._parts = parts
@@ -179,7 +179,7 @@ class _Cutter:
         return len(data)
 
     def flush(self) -> None:
-        """A part is written when it is full."""
+        """Do nothing: a part is written when it is full."""
 
     def finish(self) -> list[SealedPart]:
         self._end()
@@ -199,7 +199,7 @@ class _Cutter:
 
 
 class _Reading:
-    """Remembers what reading raised."""
+    """Keeps the error that reading raised."""
 
     def __init__(self, source: ReadableStream) -> None:
         self._source = source
@@ -214,7 +214,7 @@ class _Reading:
 
 
 class _Writing:
-    """Remembers what writing raised."""
+    """Keeps the error that writing raised."""
 
     def __init__(self, target: WritableStream) -> None:
         self._target = target
@@ -250,7 +250,7 @@ class _Digest:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: nothing is buffered."""
 
 
 # --- opening -----------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def read_list(parts: Parts) -> SealedList:
         found = msgspec.json.decode(b"".join(parts.read(LIST, _LIST_MAX)), type=SealedList)
     except msgspec.MsgspecError as error:
         raise NotADatabase(f"The list of a backup's parts cannot be read: {error}.") from error
-    # The names come from elsewhere, and are opened.
+    # The names are untrusted, and we open files by them.
     if found.version != 1 or not all(_NAMES.fullmatch(part.name) for part in found.parts):
         raise NotADatabase(
             "The list of a backup's parts is not one that this version makes. Nothing was restored.",
@@ -278,8 +278,10 @@ def read_key_file(parts: Parts) -> bytes:
 def open_stream(
     parts: Parts, found: SealedList, key: Key | None, target: WritableStream, watch: BackupWatch
 ) -> None:
-    """Write the archive of a backup to ``target``. Raises StoreBroken for a damaged part, Invalid for another
-    key, and what ``target`` and ``watch`` raise."""
+    """Write the archive of a backup to ``target``.
+
+    Raises StoreBroken for a damaged part, Invalid for a wrong key, and what ``target`` and ``watch`` raise.
+    """
     if found.is_encrypted and key is None:
         raise Invalid("The backup is encrypted.", hint="Name the file of your identity: --identity FILE.")
     source, writer = _Reading(_PartsReader(parts, found, watch)), _Writing(target)
@@ -294,7 +296,7 @@ def open_stream(
 
 
 class _PartsReader:
-    """Reads the parts one after the other, and compares each with the list."""
+    """Reads the parts in order and compares each with the list."""
 
     def __init__(self, parts: Parts, found: SealedList, watch: BackupWatch) -> None:
         self._pieces = self._read_all(parts, found)
@@ -327,9 +329,9 @@ class _PartsReader:
 
 
 def unseal(parts: Parts, found: SealedList, key: Key | None, target: Path, watch: BackupWatch) -> None:
-    """Unpack a backup into a folder, which is made. Raises what ``open_stream`` and ``unpack`` do.
+    """Create a folder and unpack a backup into it. Raises what ``open_stream`` and ``unpack`` do.
 
-    What is unpacked counts only when this returns: a damage may show at the very end.
+    Do not use the files before this returns: damage may only show at the very end.
     """
     read, write = os.pipe()
     opening = _Opening(lambda pipe: open_stream(parts, found, key, pipe, watch), os.fdopen(write, "wb"))
@@ -340,14 +342,14 @@ def unseal(parts: Parts, found: SealedList, key: Key | None, target: Path, watch
                 """What comes after the end of the archive belongs to its last block."""
     except (EverturnError, OSError):
         opening.join()
-        raise_kept(opening.error)  # the archive ends early because of it
+        raise_kept(opening.error)  # this error made the archive end early
         raise
     opening.join()
     raise_kept(opening.error)
 
 
 class _Opening:
-    """Decrypts on a thread what is unpacked on another: each waits for the other's piece."""
+    """Decrypts on one thread while another unpacks; they exchange one piece at a time."""
 
     def __init__(self, work: Callable[[BinaryIO], None], pipe: BinaryIO) -> None:
         self.error: Exception | None = None

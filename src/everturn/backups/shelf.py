@@ -1,4 +1,4 @@
-"""Where scheduled backups are put: a folder."""
+"""Stores scheduled backups in a folder."""
 
 from __future__ import annotations
 
@@ -34,32 +34,34 @@ class BackupShelf(Protocol):
     place: str
 
     async def prepare(self, *, expects_backups: bool) -> None:
-        """Check the place, and clear what interrupted backups left there. ``expects_backups``: refuse a place
-        where none are."""
+        """Check the folder or bucket, and remove leftovers of interrupted backups.
+
+        ``expects_backups``: refuse it if it holds no backups.
+        """
         ...
 
     async def put(self, store: Store, home: Path, name: str, options: BackupOptions) -> StoredBackup:
-        """Make a backup. It is complete, checked and durable when it can be found under its name."""
+        """Make a backup. Once it has its name it is complete, checked and durable."""
         ...
 
     async def names(self) -> Sequence[str]:
-        """The scheduled backups that are there, oldest first."""
+        """Return the scheduled backups, oldest first."""
         ...
 
     async def remove(self, name: str) -> None:
-        """From its first step on, what is left of the backup is known as a leftover."""
+        """Remove a backup. From the first step on, the rest counts as a leftover."""
         ...
 
     async def size(self, name: str) -> int: ...
     async def is_encrypted(self, name: str) -> bool: ...
 
     async def fetch(self, name: str, target: Path, key: Key | None, watch: BackupWatch) -> Path:
-        """The folder of a backup: as it lies there, or decrypted and unpacked as ``target``."""
+        """Return a backup's folder: as stored, or decrypted and unpacked into ``target``."""
         ...
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove what interrupted backups left in a folder."""
+    """Remove leftovers of interrupted backups in a folder."""
     cleared, left = clear_all(folder)
     for leftover in cleared:
         _log.info("cleared %s: an unfinished backup", leftover)
@@ -74,9 +76,11 @@ class FolderShelf:
         self.place = str(self._folder)
 
     async def prepare(self, *, expects_backups: bool) -> None:
-        """A folder with a name of its own is never made: it is where a disk is mounted, and without that disk
-        the backups would fill the one that they are meant to survive. An empty folder is refused for the same
-        reason."""
+        """Check the folder, but never create a configured one: it is usually a mount point.
+
+        Without its disk, backups would fill the disk that they are meant to survive. An empty folder is
+        refused for the same reason.
+        """
         await asyncio.to_thread(self._prepare, expects_backups=expects_backups)
 
     def _prepare(self, *, expects_backups: bool) -> None:
@@ -102,7 +106,7 @@ class FolderShelf:
         return await asyncio.to_thread(self._names)
 
     def _names(self) -> list[str]:
-        """None if the folder is gone."""
+        """Return the names in the folder, or None if it is gone."""
         if not self._folder.is_dir():
             return []
         return sorted(path.name for path in self._folder.iterdir() if made_at(path.name) is not None)

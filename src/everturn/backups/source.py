@@ -1,4 +1,4 @@
-"""Finds the backup that a person names: a folder, an archive in one, or one in object storage."""
+"""Finds the backup that a user names: a folder, an archive in a folder, or one in object storage."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ _SCHEME = "s3://"
 
 
 class SealedSource:
-    """A backup that is an archive. ``open_parts`` is called on an event loop. ``folder``: where it lies; None
-    in object storage."""
+    """A backup that is an archive. ``folder`` is None in object storage.
+
+    ``open_parts`` is called on an event loop.
+    """
 
     def __init__(self, label: str, open_parts: Callable[[], Parts], folder: Path | None = None) -> None:
         self.label = label
@@ -52,7 +54,7 @@ class SealedSource:
 
 
 async def find_source(text: str) -> Path | SealedSource:
-    """The folder of a backup, or one that has to be unpacked. Raises Invalid if there is none."""
+    """Return a backup's folder, or the archive to unpack. Raises Invalid if there is neither."""
     found = await _find_in_storage(text) if text.startswith(_SCHEME) else _find_in_folder(Path(text))
     if isinstance(found, SealedSource):
         try:

@@ -41,14 +41,14 @@ class UnfinishedBackup:
         self._folder = target.with_name(target.name + SUFFIX)
         self._note = -1
         self.inside = self._folder / "backup"
-        self.sealed = self._folder / "sealed"  # the same as an archive
+        self.sealed = self._folder / "sealed"  # the backup as an archive
 
     def __enter__(self) -> Self:
         clear(self._folder)
         self._folder.mkdir(mode=0o700, parents=True)
         note = self._folder / NOTE
         self._note = os.open(note, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        # Another process may have taken it for a leftover since the previous line.
+        # Since the previous line another process may have treated it as a leftover.
         if not _lock(self._note) or not note.exists():
             os.close(self._note)
             raise _in_progress(self._folder)
@@ -72,8 +72,8 @@ class UnfinishedBackup:
         try:
             remove(self._folder)
         except OSError:
-            # After a cancellation a thread may still write there, and on a disk that is gone nothing can be
-            # removed. What ended the backup is what the caller has to know; the next one clears the leftover.
+            # After a cancellation a thread may still write here, and on a missing disk nothing can be
+            # removed. The caller needs the error that ended the backup; the next backup removes the leftover.
             if kind is None:
                 raise
         finally:
@@ -95,10 +95,8 @@ class Restoration:
         self._database = home / database
         self._is_new = not home.exists()
         self._note = -1
-        self.unpacked = home / ".unpacked"  # where a backup that is an archive is unpacked
-        self.has_database = (
-            False  # it has an address of its own, and a restoration that was cut off filled it
-        )
+        self.unpacked = home / ".unpacked"  # archives are unpacked here
+        self.has_database = False  # it has its own address, and an interrupted restoration filled it
 
     def __enter__(self) -> Self:
         is_leftover = not self._is_new and any(self._home.iterdir())
@@ -156,7 +154,7 @@ class Restoration:
     ) -> None:
         if kind is not None:
             with suppress(OSError):
-                self.clear_unpacked()  # what cannot be removed is cleared by the next restoration
+                self.clear_unpacked()  # the next restoration removes what cannot be removed now
         if not self.has_database and [path.name for path in self._home.iterdir()] == [NOTE]:
             self._path.unlink()
             if self._is_new:
@@ -165,8 +163,10 @@ class Restoration:
 
 
 def refuse_leftover(home: Path) -> None:
-    """Raises Invalid if a restoration into the folder was cut off, or is under way: what is there is not the
-    whole backup, and a server would begin with an empty list of sessions."""
+    """Raise Invalid if a restoration into the folder was interrupted or is running.
+
+    The folder is incomplete, and a server would start with an empty list of sessions.
+    """
     if _is_leftover(home):
         raise Invalid(
             f"A backup was being restored into {home}, and that was not finished.",
@@ -175,7 +175,7 @@ def refuse_leftover(home: Path) -> None:
 
 
 def _is_leftover(home: Path) -> bool:
-    """If a server was started in a leftover, it is a data folder in use."""
+    """True for a leftover. If a server was started in one, it is a data folder in use instead."""
     in_use = ("everturn.db", "workers", "server.lock")
     return (home / NOTE).exists() and not any((home / name).exists() for name in in_use)
 
@@ -222,13 +222,13 @@ def clear_all(parent: Path) -> tuple[list[Path], list[tuple[Path, OSError]]]:
 
 
 def is_unfinished(folder: Path) -> bool:
-    """Whether the folder is an unfinished backup, or lies in one."""
+    """True if the folder is an unfinished backup or lies in one."""
     parent = folder.resolve().parent
     return (folder / NOTE).exists() or (parent.name.endswith(SUFFIX) and (parent / NOTE).exists())
 
 
 def remove(folder: Path) -> None:
-    """Remove a tree, the note last: if this is interrupted too, the rest is still known as a leftover."""
+    """Remove a tree, the note last: if this is interrupted too, the rest still counts as a leftover."""
     _empty(folder)
     shutil.rmtree(folder)
 

@@ -1,4 +1,4 @@
-"""How far a backup is, and whether it has to stop. Read and written by several threads."""
+"""The progress of a backup, and whether it has to stop. Shared by several threads."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class BackupWatch:
             self._check()
 
     def stop(self) -> None:
-        """The thread that works for a cancelled task has to end by itself."""
+        """Make the working thread end, because cancelling its task does not stop it."""
         self._is_stopped = True
 
 
 def size_of(backup: Path) -> int:
-    """Bytes of the files in a backup, or of the one file that it is."""
+    """Return the size in bytes of a backup, which is a folder or a file."""
     if not backup.is_dir():
         return backup.lstat().st_size
     return sum(

@@ -1,4 +1,4 @@
-"""What work that goes on by itself costs: ``python -m everturn.speed.away [--quick]``
+"""The cost of background work: ``python -m everturn.speed.away [--quick]``
 
 The processor time of 10,000 schedules that are not due; how long 200 delegates take beside 200 plain turns;
 how much longer it takes to start a job than to run a command.
@@ -96,7 +96,7 @@ async def delegates_beside_turns(store: Store, report: Report, count: int) -> No
 
 
 async def plain_turns(here: Harness, count: int) -> float:
-    """All at once, each in a session that is made for it, as delegates are: to the last end."""
+    """Run all turns at once, each in a new session as delegates do, until the last has ended."""
 
     async def ask() -> None:
         session = await here.new_session(model=CHILD)
@@ -161,7 +161,7 @@ async def measure_jobs(store: Store, home: Path, report: Report, times: int) -> 
 
 
 async def ignore(output: str) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 async def main(*, is_quick: bool) -> int:

@@ -7,11 +7,11 @@ import msgspec
 from everturn.speed.figures import Figure
 from everturn.speed.result import SpeedResult
 
-NOISE = 1.25  # a smaller difference is said to be none: runs on one machine differ by as much
+NOISE = 1.25  # smaller differences are ignored: runs on one machine differ by as much
 
 
 class FigureChange(msgspec.Struct, frozen=True):
-    """``ratio``: after divided by before; None where one of them is zero or missing."""
+    """A figure of one or both results. ``ratio`` is after / before, or None if one is zero or missing."""
 
     name: str
     before: Figure | None
@@ -41,7 +41,7 @@ class FigureChange(msgspec.Struct, frozen=True):
 
 
 def compare(before: SpeedResult, after: SpeedResult) -> list[FigureChange]:
-    """Every figure of either, in the order of the newer result."""
+    """Compare all figures of both results, in the order of the newer one."""
     old, new = before.figures, after.figures
     names = [*new, *(name for name in old if name not in new)]
     return [FigureChange(name, old.get(name), new.get(name)) for name in names]

@@ -38,12 +38,12 @@ class Crowd(NamedTuple):
 
     @property
     def ramp_s(self) -> float:
-        """What accepting them may take, on a busy machine."""
+        """Return how long accepting the turns may take on a busy machine."""
         return 5 + self.turns / 150
 
 
 class CrowdReader(asyncio.Protocol):
-    """A reader that costs as little as it can: it shares the processors with the server."""
+    """A reader that is as cheap as possible, because it shares the processors with the server."""
 
     def __init__(self, path: str, port: int) -> None:
         self._head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
@@ -89,7 +89,7 @@ async def measure(report: Report, crowd: Crowd) -> None:
 async def _measure_window(
     report: Report, crowd: Crowd, server: SpeedServer, readers: Sequence[CrowdReader]
 ) -> None:
-    """While all turns run: what a token costs, and how late it is."""
+    """Measure the cost and the delay of tokens while all turns run."""
     cpu, tokens, start = server.cpu_s, sum(reader.tokens for reader in readers), time.time()
     await asyncio.sleep(crowd.window_s)
     cpu, tokens, end = server.cpu_s - cpu, sum(reader.tokens for reader in readers) - tokens, time.time()

@@ -15,8 +15,11 @@ FIGURES_FILE = "EVERTURN_BENCH_JSON"  # the variable that names the file for the
 
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``floor``: what the same costs without us, from the same run and in the same unit. Figures of one
-    ``curve`` are drawn together, each at its place (``at``)."""
+    """One measured figure.
+
+    ``floor`` is the cost without Everturn, from the same run and in the same unit. Figures of one ``curve``
+    are drawn together, each at its x value (``at``).
+    """
 
     name: str
     value: float
@@ -42,7 +45,7 @@ class Report:
         print(f"\n{title}\n{'-' * len(title)}", flush=True)
 
     def say(self, name: str, value: float, unit: str, *, floor: float | None = None) -> None:
-        """A figure without a target."""
+        """Report a figure without a target."""
         self._add(Figure(name, value, unit, floor=floor))
 
     def at_most(
@@ -88,7 +91,7 @@ class Report:
 
 
 def number(value: float) -> str:
-    """As it is printed: as many digits as mean something."""
+    """Format a value with its significant digits."""
     size = abs(value)
     digits = 0 if size >= 100 or not size else 2 if size >= 1 else 4
     return f"{value:,.{digits}f}"
@@ -104,6 +107,6 @@ def median(values: Sequence[float]) -> float:
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

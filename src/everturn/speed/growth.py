@@ -65,7 +65,7 @@ _STATEMENTS = (_SESSION, _TAIL, _TURN, _MESSAGE)
 
 
 class RankedWords:
-    """Words by rank: the nth is said about half as often as the one before it is by twice n."""
+    """Random words by rank. Frequent words have low ranks, as in natural language."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -237,11 +237,11 @@ async def measure(report: Report, store: Store, sessions: int) -> None:
 
 
 async def make_sqlite(folder: Path, sessions: int, turns_each: float) -> None:
-    """Data of this many sessions in the folder, indexed; what an earlier run has left there is used."""
+    """Create indexed data of this many sessions in the folder, or reuse the data of an earlier run."""
     if (folder / _COMPLETE).exists():
         return
     if folder.exists():
-        shutil.rmtree(folder)  # of a run that was broken off
+        shutil.rmtree(folder)  # left by an interrupted run
     async with open_store(data_dir=folder):
         pass
     await asyncio.to_thread(fill_sqlite, folder / "everturn.db", sessions, turns_each)

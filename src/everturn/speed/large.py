@@ -87,7 +87,7 @@ async def accept_ms(app: App, times: int) -> float:
 
 
 def start_s(folder: Path) -> float:
-    """From the command to the line that says that the server is ready; the best of three."""
+    """Measure the time from the command until the server reports that it is ready; best of three."""
     environ = {**os.environ, "EVERTURN_HOME": str(folder), "OPENAI_API_KEY": "none"}
     taken = []
     for _ in range(3):
@@ -115,7 +115,7 @@ async def open_filled(folder: Path, sessions: int, address: str) -> AsyncIterato
 
 
 async def compare(small: App, large: App, rounds: int) -> tuple[Times, Times]:
-    """The same on both, in turns: what else the machine does meets both."""
+    """Measure both in alternation, so that other load on the machine affects both."""
     accepted: tuple[list[float], list[float]] = ([], [])
     answered: tuple[list[float], list[float]] = ([], [])
     apps = (small, large)

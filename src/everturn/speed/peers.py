@@ -1,4 +1,4 @@
-"""What other projects need for the same: ``python -m everturn.speed.peers [--quick]``.
+"""The same figures for other projects: ``python -m everturn.speed.peers [--quick]``.
 
 One more message in a short and in a long conversation, committed, and the bytes on disk per byte of text.
 EVERTURN_PEERS_PYTHON names an interpreter in which they are installed (``pip install hermes-agent langgraph

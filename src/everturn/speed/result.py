@@ -1,4 +1,4 @@
-"""The result of a run: the figures of its suites, and the machine that they are from."""
+"""The result of a run: the figures of its suites, and the machine that produced them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from everturn.speed.figures import Figure
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One suite. ``load``: the machine's load average over a minute, before and after. ``failure``: why it
-    did not come to its end."""
+    """The figures of one suite.
+
+    ``load`` is the machine's one-minute load average before and after. ``failure`` says why it did not
+    finish.
+    """
 
     suite: str
     seconds: float
@@ -38,7 +41,7 @@ class SpeedResult(msgspec.Struct, frozen=True):
 
     @property
     def figures(self) -> dict[str, Figure]:
-        """By suite and name; a name that a suite gives twice counts its repeats."""
+        """Return the figures by suite and name. Repeated names in a suite are numbered."""
         found: dict[str, Figure] = {}
         for measured in self.suites:
             for figure in measured.figures:
@@ -63,7 +66,7 @@ def make_result(suites: tuple[Measured, ...], *, is_quick: bool) -> SpeedResult:
 
 
 def read_result(path: Path) -> SpeedResult:
-    """Raises Invalid if the file is not a result."""
+    """Read a result from a file. Raises Invalid."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=SpeedResult)
     except (OSError, msgspec.DecodeError) as error:

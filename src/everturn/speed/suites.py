@@ -1,4 +1,4 @@
-"""The suites, and how they are run: one after the other, each in a process of its own."""
+"""The suites. They run one after the other, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from everturn.speed.result import Measured
 
 
 class Suite(msgspec.Struct, frozen=True):
-    """``needs``: packages that Everturn itself can do without. ``is_extra``: run only if it is named."""
+    """A suite. ``needs`` lists optional packages; an extra suite runs only if it is named."""
 
     name: str
     about: str
@@ -51,7 +51,7 @@ SUITES = (
 
 
 def choose_suites(only: Sequence[str]) -> tuple[Suite, ...]:
-    """All but the extra ones, or those that are named. Raises Invalid."""
+    """Return the named suites, or all except the extra ones. Raises Invalid."""
     known = {suite.name: suite for suite in SUITES}
     if unknown := [name for name in only if name not in known]:
         raise Invalid(
@@ -67,10 +67,10 @@ def missing_packages(suite: Suite) -> list[str]:
 
 
 def run_suites(suites: Sequence[Suite], *, is_quick: bool) -> Iterator[Measured]:
-    """Run each and give what it measured. What a suite prints goes to our own output.
+    """Run each suite and yield its figures. Its output goes to our own.
 
-    A suite that fails gives the figures it had until then, and why. A process for each: what one leaves in
-    memory, threads and caches would be measured by the next.
+    A suite that fails yields the figures so far and the reason. Each runs in its own process, so that memory,
+    threads and caches left by one do not affect the next.
     """
     for suite in suites:
         if missing := missing_packages(suite):

@@ -81,7 +81,7 @@ def _cpu_s() -> float:
 
 
 def collect(pipe: Connection) -> None:
-    """Take what is posted and say nothing."""
+    """Accept what is posted and discard it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
