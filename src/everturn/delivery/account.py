@@ -26,7 +26,7 @@ from everturn.domain.platform import Platform, ReadsHistory
 from everturn.domain.probe import Moment
 from everturn.domain.redaction import redact
 
-PAIRED = "/start paired"  # what is stored in place of a pairing code
+PAIRED = "/start paired"  # stored in place of a pairing code
 _log = logging.getLogger("everturn.delivery")
 _SEEN_MAX = 200  # chats whose history is read at the start of a connection
 

@@ -26,7 +26,7 @@ class Answers:
         self._by = by_chat(context.platform.name)
 
     async def press(self, received: Received, update: Update) -> str:
-        """Take the press of a button as an answer; return what to tell the chat, if anything."""
+        """Treat a button press as an answer; return what to tell the chat, if anything."""
         said = await self._press(received, update)
         is_german = bool(said) and await speaks_german(
             self._context.services.store.records, received.chat.owner
@@ -51,7 +51,7 @@ class Answers:
         return await self._answer(received, ask, answers[number][1], is_named=True)
 
     async def decide(self, received: Received, code: str, decision: Decision) -> str:
-        """``/approve`` and ``/deny``. The code can be omitted if only one approval waits."""
+        """Run ``/approve`` or ``/deny``. The code can be omitted if only one approval waits."""
         # With a code it may belong to a schedule's run, which is in another session.
         asks = await self._asks.open(received.chat.owner) if code else await self._open(received)
         found = [ask for ask in asks if ask.topic is AskTopic.APPROVAL]
@@ -77,7 +77,7 @@ class Answers:
                         received.chat.owner, ask.id, _read_choice(ask.choices, update.text), by=self._by
                     )
                 except Refused:
-                    continue  # such as answered elsewhere meanwhile: this is a message like any other
+                    continue  # for example answered elsewhere: treat this as an ordinary message
                 return ask.turn_id
         return None
 
@@ -116,12 +116,12 @@ class Answers:
 
 
 def _read_choice(choices: Sequence[str], text: str) -> str:
-    """The choice that a number stands for, or the words as they are."""
+    """Return the choice with this number, or the words themselves."""
     number = read_number(text.strip().removesuffix("."))
     return text if number is None or not 0 < number <= len(choices) else choices[number - 1]
 
 
 def read_number(text: str) -> int | None:
-    """The number that a person typed, or None. Python refuses to parse one of thousands of digits."""
+    """Return the number that was typed, or None. Python refuses to parse thousands of digits."""
     is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
     return int(text) if is_number else None

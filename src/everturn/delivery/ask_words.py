@@ -1,4 +1,4 @@
-"""What a chat and a notification say about an ask: its title, its call, how it was answered."""
+"""The texts about an ask in chats and notifications: its title, its call, its answer."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TITLES: Final[Mapping[AskTopic, str]] = MappingProxyType(
 
 
 def title_of(ask: Ask) -> str:
-    """What is wanted, in a few words; empty for a question, which says so itself."""
+    """Return a short title, or an empty string for a question, which needs none."""
     if ask.topic is not AskTopic.APPROVAL:
         return _TITLES.get(ask.topic, "")
     return f"Approve {'this command' if ask.name in _COMMANDS else ask.name or 'this call'}"
 
 
 def call_text(ask: Ask) -> str:
-    """The whole call that the ask is about, with invisible characters written as escapes."""
+    """Return the whole call that the ask is about, with invisible characters escaped."""
     if not ask.name or ask.topic in (AskTopic.QUESTION, AskTopic.SIGN_IN):
         return ""
     try:
@@ -45,7 +45,7 @@ def call_text(ask: Ask) -> str:
 
 
 def _field(name: str, value: object) -> str:
-    """Its further lines are indented, so that none of them can pass for another argument."""
+    """Format an argument. Further lines are indented, so that none can pass for another argument."""
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
     shown = _visible(name.replace("\n", " "))
     return f"{shown}:\n{_indent(text)}" if "\n" in text else f"{shown}: {_visible(text)}"
@@ -56,19 +56,19 @@ def _indent(text: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """A right-to-left mark or a control character could make a call look like another one."""
+    """Escape invisible characters: a right-to-left mark could make a call look like another one."""
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def fence(text: str) -> str:
-    """As a code block of Markdown, whatever marks the text has."""
+    """Return the text as a Markdown code block, even if it contains backticks."""
     runs = [len(run) for run in "".join(c if c == "`" else " " for c in text).split()]
     marks = "`" * max([3, *(length + 1 for length in runs)])
     return f"{marks}\n{text}\n{marks}"
 
 
 def format_answer(ask: Ask) -> str:
-    """The lines that take the place of a question once it was answered."""
+    """Return the lines that replace a question after it was answered."""
     if ask.topic is AskTopic.QUESTION:
         return "\n\n".join((_one_line(ask.text), _outcome(ask)))
     call = _one_line(ask.label or ask.name)
@@ -96,5 +96,5 @@ def _one_line(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """In a code span, with invisible characters written as escapes."""
+    """Return the text as a code span, with invisible characters escaped."""
     return f"`{_visible(text.replace('`', chr(39)))}`"

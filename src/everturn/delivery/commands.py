@@ -1,4 +1,4 @@
-"""Commands of a chat, such as ``/new``. They are rows of the inbox like messages: in order, and once each.
+"""Commands of a chat, such as ``/new``. Like messages they are inbox rows, handled in order and once each.
 
 A command may run again after a crash, before its row is settled. Those that change a session carry the row's
 id as their idempotency key.
@@ -56,12 +56,13 @@ class ChatCommand(msgspec.Struct, frozen=True):
 
     @property
     def queued_words(self) -> str:
-        """The message in ``/queue words``, which is submitted like any other; empty if there is none."""
+        """Return the message in ``/queue words``, which is submitted like any other; empty if there is
+        none."""
         return self.rest if self.name == "queue" else ""
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What a command did: the words for the chat, and the turn that it has started."""
+    """What a command did: the text for the chat, and the turn that it started."""
 
     text: str
     turn_id: str | None = None
@@ -95,14 +96,17 @@ class Commands:
         }
 
     def read(self, text: str) -> ChatCommand | None:
-        """The command in a message; None for an ordinary message, e.g. one that begins with a path."""
+        """Return the command in a message; None for an ordinary message, e.g. one that begins with a path."""
         head, _, rest = text.strip().partition(" ")
         name = head.removeprefix("/").partition("@")[0].lower()
         is_known = name in self._acts or name in _HELPS
         return ChatCommand(name, rest.strip()) if head.startswith("/") and is_known else None
 
     async def run(self, received: Received, command: ChatCommand, role: SenderRole) -> Done:
-        """The answer in the owner's language. Raises Retry if it has to be run again later."""
+        """Run the command and return the answer in the owner's language.
+
+        Raises Retry to be run again later.
+        """
         done = await self._run(received, command, role)
         if await speaks_german(self._store.records, received.chat.owner):
             return Done(answer_in_german(done.text), done.turn_id)
@@ -150,7 +154,7 @@ class Commands:
         return Done(f"This chat goes on with: {_name_of(session)}")
 
     async def _sessions_of(self, chat: Chat) -> list[Session]:
-        """The chat's sessions, oldest first, so that a number keeps its meaning."""
+        """Return the chat's sessions, oldest first, so that numbers stay the same."""
         page = await self._store.sessions.list(chat.owner, limit=_LOOKED_AT_MAX)
         key = session_key(chat.profile, chat.place)
         found = [one for one in page.items if one.key == key or one.id == chat.session_id]
@@ -177,8 +181,7 @@ class Commands:
         return Done(f"Redone. The conversation ends with: {await self._last_words(session)}")
 
     async def _last_words(self, session: Session) -> str:
-        """The last words of the conversation as it is now. The session's preview may be from a turn that
-        was undone."""
+        """Return the last words of the current conversation. The preview may be of a turn that was undone."""
         page = await self._store.transcript.messages(session.owner, session.id, limit=_LAST_MAX)
         spoken = [message.text.strip() for message in page.items]
         return next((" ".join(text.split())[:_WORDS_MAX] for text in reversed(spoken) if text), "(nothing)")
@@ -198,8 +201,10 @@ class Commands:
         return Done("Stopped." if turn.ended_at is not None else "It is being stopped.")
 
     async def _has_stopped_before(self, received: Received, owner: str, turn_id: str) -> bool:
-        """True if the turn before this one was stopped after the command was received: when the command is
-        run again after a crash, it must not stop the next turn as well."""
+        """True if the previous turn was stopped after the command was received.
+
+        If the command runs again after a crash, it must not stop the next turn as well.
+        """
         turns = self._store.turns
         before = (await turns.get(owner, turn_id)).parent_id
         if before is None:
@@ -208,7 +213,7 @@ class Commands:
         return turn.state is TurnState.CANCELLED and (turn.ended_at or 0) >= received.received_at
 
     async def _queue(self, received: Received, rest: str) -> Done:
-        """What waits. With words it is a message, see ``queued_words``."""
+        """List what waits. With words, the command is a message; see ``queued_words``."""
         session = await self._session(received.chat)
         turns = await self._store.turns.queue(session.owner, session.id)
         lines = [f"{number}. {turn.text[:_WORDS_MAX]}" for number, turn in enumerate(turns, start=1)]
@@ -248,7 +253,7 @@ class Commands:
         await self._context.note("session.profile", received, f"{session.id}: {rest}")
         return Done(f"This session uses the profile {rest} from now on.")
 
-    # --- work that goes on by itself ---------------------------------------------------------------
+    # --- background work ---------------------------------------------------------------------------
 
     async def _jobs(self, received: Received, rest: str) -> Done:
         return Done(await run_jobs(self._context, received, rest))
@@ -261,7 +266,7 @@ class Commands:
         return Done(_IN_BROWSER_ONLY if command is None else await command(received, rest))
 
     async def _memory(self, received: Received, rest: str) -> Done:
-        """The newest notes. In a group they would be shown to everyone in it."""
+        """List the newest notes. Not in a group, where everyone would see them."""
         if received.chat.place.kind not in PRIVATE_KINDS:
             return Done(
                 "What is remembered is not shown in a group. Ask in a private chat, or open the browser."
@@ -308,7 +313,7 @@ HELP = """Send a message, and it is answered here. Commands:
 
 
 def help_for(role: SenderRole) -> str:
-    """The commands that this person may use."""
+    """List the commands that this person may use."""
     allowed = _ALLOWED.get(role)
     first, *lines = HELP.split("\n")
     shown = [line for line in lines if allowed is None or set(_COMMAND.findall(line)) <= allowed]

@@ -1,4 +1,4 @@
-"""What the parts of an account's service share."""
+"""State and services that the parts of an account's service share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AgentEngine(Protocol):
 
 
 class RunsCommand(Protocol):
-    """A command that another room runs: what to answer to it. It may be run again after a crash."""
+    """Runs a command of another room and returns the answer. It may run again after a crash."""
 
     async def __call__(self, received: Received, rest: str) -> str: ...
 
@@ -63,17 +63,19 @@ NamesProfiles = Callable[[], Awaitable[Sequence[str]]]
 
 
 class ListsNotes(Protocol):
-    """What is remembered of an owner, newest first."""
+    """Lists the notes about an owner, newest first."""
 
     async def __call__(self, owner: str, limit: int) -> Sequence[str]: ...
 
 
 class AccountServices(msgspec.Struct, frozen=True):
-    """What every account is given. ``worker``: this process, as it is registered in the store. ``profiles``:
-    names that a chat may choose from. ``models`` None: names of models are not checked. ``page_url``: where
-    people reach the page; empty: not known. ``timezone``: of budgets that name none. ``schedule``: the
-    command of that name. ``slash``: prompts and skills that a message can name. ``notes`` None: there is no
-    memory."""
+    """The services that all accounts share.
+
+    ``worker`` is this process's id in the store. ``profiles`` lists the names that a chat may choose. Without
+    ``models``, model names are not checked. ``page_url`` is the page's address, or empty if unknown.
+    ``timezone`` applies to budgets that name none. ``schedule`` runs the command of that name. ``slash``
+    holds the prompts and skills that a message can name. ``notes`` is None if there is no memory.
+    """
 
     store: Store
     engine: AgentEngine
@@ -92,9 +94,11 @@ class AccountServices(msgspec.Struct, frozen=True):
 
 
 class AccountContext(msgspec.Struct, frozen=True):
-    """One account, and what it is served with. ``outgoing`` rings when there is something to send. ``pace``
-    bounds sends and live edits together. ``live``: one lock for each chat with a live message, which is held
-    while that message is edited."""
+    """One account and its services.
+
+    ``outgoing`` rings when there is something to send. ``pace`` limits sends and live edits together.
+    ``live`` holds one lock per chat with a live message, taken while that message is edited.
+    """
 
     account: str
     platform: Platform
@@ -117,8 +121,10 @@ class AccountContext(msgspec.Struct, frozen=True):
         return round(self.settings.age_max_s * 1000)
 
     async def note(self, what: str, received: Received, detail: str = "") -> None:
-        """Write to the audit log what the author of this update did. Durable on return. After a crash, the
-        update is handled again, and written again."""
+        """Record in the audit log what the author of this update did. Durable on return.
+
+        After a crash the update is handled again, and recorded again.
+        """
         await self.services.audit.write(what, name_author(received), detail=detail)
 
     async def tell(self, chat: Chat, key: str, markdown: str) -> bool:

@@ -15,7 +15,7 @@ from everturn.domain.store import Files
 
 @asynccontextmanager
 async def stored_file(files: Files, owner: str, file_id: str) -> AsyncIterator[OutgoingFile]:
-    """A file of the store at a path, for as long as it is sent. Raises NotFound, FileMissing."""
+    """Yield the path of a stored file while it is sent. Raises NotFound, FileMissing."""
     file = await files.get(owner, file_id)
     with tempfile.TemporaryDirectory(prefix="everturn-send-") as folder:
         path = Path(folder, "file")

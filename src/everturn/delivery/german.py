@@ -1,7 +1,7 @@
-"""German for what the server says to its owner in chats and notifications.
+"""German translations of the server's texts in chats and notifications.
 
-The server speaks English; what ``german.toml`` lists is said in German to an owner who chose it. A text that
-is not listed stays as it is.
+The server writes English. For owners who chose German, the texts listed in ``german.toml`` are translated;
+others stay in English.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ async def speaks_german(records: Records, owner: str) -> bool:
 
 
 def answer_in_german(text: str) -> str:
-    """An answer to a command or a button, line by line."""
+    """Translate an answer to a command or a button, line by line."""
     return "\n".join(_translate(line, _ANSWERS) for line in text.split("\n"))
 
 
 def title_in_german(text: str) -> str:
-    """The title of a notification, or a text that is the server's own."""
+    """Translate the title of a notification, or another text of the server."""
     return _translate(text, _NOTICES)
 
 

@@ -1,4 +1,4 @@
-"""Makes turns of received updates: in order within a chat, different chats in parallel."""
+"""Turns received updates into turns: in order within a chat, different chats in parallel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def role_at_receipt(update: Update) -> SenderRole | None:
 
 
 class _Told(NamedTuple):
-    """The notice that a chat's messages wait: ``key`` is its own, ``behind`` the turn that they wait for."""
+    """A notice that a chat's messages wait for the turn ``behind``. ``key`` identifies the notice."""
 
     key: str
     behind: str
@@ -99,8 +99,10 @@ class Intake:
             self._busy.discard(received.chat.id)
 
     async def settle(self, received: Received) -> None:
-        """Make the update into a turn, or refuse it and say why. Raises Retry if the store cannot write
-        now."""
+        """Submit the update as a turn, or refuse it and say why.
+
+        Raises Retry if the store cannot write now.
+        """
         update = received.update
         if update is None:
             return
@@ -122,8 +124,10 @@ class Intake:
             await self._submit_expanded(received, update)
 
     async def _submit_expanded(self, received: Received, update: Update) -> None:
-        """Submit the message; one that names a prompt becomes its text. A member writes in the owner's
-        session, and has no use of the owner's prompts."""
+        """Submit the message, with a prompt's name expanded to its text.
+
+        A member writes in the owner's session and may not use the owner's prompts.
+        """
         slash = self._context.services.slash
         if slash is not None and update.role is not SenderRole.MEMBER and not update.forwarded_from:
             try:
@@ -171,8 +175,7 @@ class Intake:
             await self._tell_queued(received, settled.behind)
 
     async def _tell_queued(self, received: Received, behind: str) -> None:
-        """Say once that messages wait for this turn, however many there are. It may be said again after a
-        restart."""
+        """Say once that messages wait for this turn, however many. A restart may repeat the notice."""
         chat_id, key = received.chat.id, _key_of(received)
         told = self._told_queued.get(chat_id)
         if told is not None and told.behind == behind:
@@ -254,13 +257,13 @@ class Intake:
 
 
 def _sent_at(received: Received) -> int | None:
-    """When it was written. A platform's clock may be ahead of ours: not later than it was received."""
+    """Return when it was written, but not later than it was received: a platform's clock may be ahead."""
     sent_at = received.update.sent_at if received.update else None
     return None if sent_at is None else min(sent_at, received.received_at)
 
 
 def _key_of(received: Received) -> str:
-    """Of the message that tells what became of an update."""
+    """Return the key of the message that reports what happened to an update."""
     return f"inbox:{received.id}"
 
 

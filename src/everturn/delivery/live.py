@@ -1,8 +1,9 @@
-"""Live messages: while a turn runs, its chat has one message that shows what is done and written.
+"""Live messages: while a turn runs, one message in its chat shows the progress.
 
-Nothing depends on it: the answer is recorded and sent whether or not the message arrived. The message
-itself is sent like any other and holds nothing of the answer; its edits do, and they are not stored. Every
-edit ends with a line that says that the turn goes on, so that a partial answer never looks complete.
+Nothing depends on it: the answer is recorded and sent whether or not the message arrived. The message is
+first sent like any other, without any of the answer; later edits add parts of the answer and are not stored.
+Every edit ends with a line saying that the turn is still running, so that a partial answer never looks
+complete.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class LiveMessages:
                 await self._context.clock.sleep(self._context.settings.live_look_s)
 
     async def look(self, group: anyio.abc.TaskGroup) -> None:
-        """Show turns that take long, and follow those that are shown."""
+        """Show turns that take long, and follow the ones shown."""
         context, now = self._context, self._context.clock.now_ms()
         limit = context.settings.chats_at_once_max
         underway = await self._outbox.replies_underway(context.account, limit=limit)

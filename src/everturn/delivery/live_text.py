@@ -1,4 +1,4 @@
-"""What a chat's live message says."""
+"""The text of a chat's live message."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ THINKING = "*Thinking …*"
 
 
 class LiveText:
-    """What a turn has done so far, in words."""
+    """A text about what a turn has done so far."""
 
     def __init__(self) -> None:
-        self._written = ""  # of the present model call, or of the last one that wrote something
+        self._written = ""  # text of the current model call, or of the last one that wrote any
         self._is_new_step = False
         self._doing = THINKING
-        self._started: dict[str, int] = {}  # calls that run, and since when
+        self._started: dict[str, int] = {}  # running calls and their start times
         self._activity = ToolActivity()
 
     def take(self, payload: object, at: int) -> None:
-        """``at``: when it happened, in milliseconds."""
+        """Take an event into account. ``at`` is its time in milliseconds."""
         if isinstance(payload, ev.StepStarted):
             self._is_new_step, self._doing = True, THINKING
         elif isinstance(payload, ev.TextDelta):
@@ -45,7 +45,7 @@ class LiveText:
             self._activity = self._activity.add(finished.name, at - started)
 
     def text(self) -> str:
-        """In Markdown. What was done, the newest words, and what is being done."""
+        """Return Markdown: finished calls, the newest words, running calls."""
         words = self._written.strip()
         if len(words) > _TEXT_CHARS_MAX:
             words = f"… {words[-_TEXT_CHARS_MAX:].lstrip()}"

@@ -1,4 +1,4 @@
-"""Files that a turn made and that its answer names or links to: they are sent after the answer."""
+"""Finds the files of a turn that its answer names or links to. They are sent after the answer."""
 
 from __future__ import annotations
 
@@ -30,9 +30,12 @@ _log = logging.getLogger("everturn.delivery")
 
 
 def find_answered_files(answer: str, changes: tuple[FileChange, ...]) -> list[FileChange]:
-    """The files to send with the answer: those that it links to, among what the turn made or changed, and
-    those that it names, among what the turn made. One that is only named and was there before is not sent:
-    an answer about a program names many."""
+    """Return the files to send with the answer.
+
+    These are files that the turn created or changed and the answer links to, and files that the turn created
+    and the answer names. Existing files that are only named are not sent: an answer about a program names
+    many.
+    """
     made = {change.path: change for change in changes if change.what is not ChangeKind.DELETED}
     found: dict[str, FileChange] = {}
     for match in _LINK.finditer(answer):
@@ -46,7 +49,7 @@ def find_answered_files(answer: str, changes: tuple[FileChange, ...]) -> list[Fi
 
 
 def _find_named(text: str, new: Sequence[FileChange]) -> list[FileChange]:
-    """Those whose path, or name if no other one has it, is in the text, in its order."""
+    """Return the files whose path or unique name occurs in the text, in order of occurrence."""
     names = Counter(PurePosixPath(change.path).name for change in new)
     places: list[tuple[int, FileChange]] = []
     for change in new:
@@ -59,7 +62,7 @@ def _find_named(text: str, new: Sequence[FileChange]) -> list[FileChange]:
 
 
 def _as_word(name: str) -> re.Pattern[str]:
-    """The name by itself: neither the end of another path nor the beginning of a longer name."""
+    """Match the name as a word: not the end of another path, nor the beginning of a longer name."""
     return re.compile(rf"(?<![\w./-])(?:\./)?{re.escape(name)}(?![\w/-]|\.\w)")
 
 
@@ -76,7 +79,7 @@ class FileParts:
         self._store = context.services.store
 
     async def parts(self, due: ReplyDue) -> list[NewPart]:
-        """A part for each file, and a line about each that cannot be sent."""
+        """Return a part for each file, and a line about each file that cannot be sent."""
         if due.files is None or not self._context.platform.features.files:
             return []
         found: list[NewPart] = []
@@ -98,7 +101,7 @@ class FileParts:
         return found
 
     async def _store_copy(self, due: ReplyDue, path: str) -> str:
-        """Keep the file as it was after the turn: the workspace may change before it is sent."""
+        """Store a copy of the file as of the end of the turn: it may change before it is sent."""
         owner, session_id = due.chat.owner, due.session_id
         tree = await self._store.checkpoints.tree_at(owner, session_id, At(due.turn_id, is_made=True))
         opened = await TreeView(Versions(self._store.blobs), tree).open(path)
@@ -113,7 +116,7 @@ class FileParts:
             return await self._put(due, name, sniff_media_type(head, name), copy)
 
     async def store_text(self, due: ReplyDue, name: str, text: str) -> str:
-        """Keep a text as a file of the session; return its id."""
+        """Store a text as a file of the session; return its id."""
         with tempfile.TemporaryDirectory(prefix="everturn-made-") as folder:
             copy = Path(folder, "file")
             await anyio.Path(copy).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How many parts an account may send now."""
+"""Limits the rate at which an account sends parts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from everturn.domain.clock import Clock
 
 
 class Pace:
-    """A bucket that fills at ``per_s_max`` and holds one second's worth; 0: no limit. A pause empties it.
+    """A token bucket that fills at ``per_s_max`` and holds one second's worth; 0 means no limit.
 
-    ``has_pauses`` off: its chats are of different services, and one that wants a pause holds up no other.
+    A pause empties it. Without ``has_pauses`` it ignores pauses: the account's chats belong to different
+    services, and one of them must not hold up the others.
     """
 
     def __init__(self, clock: Clock, per_s_max: float, *, has_pauses: bool = True) -> None:
@@ -38,7 +39,7 @@ class Pace:
             self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
 
     def wait_s(self) -> float:
-        """How long until something may be sent; 0 if it may be now."""
+        """Return the seconds until the next send is allowed; 0 if it is allowed now."""
         paused_s = self._paused_until - self._clock.monotonic()
         if paused_s > 0:
             return paused_s

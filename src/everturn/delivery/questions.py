@@ -1,4 +1,4 @@
-"""Asks in the chat what a turn waits for, and shows there that it was answered (F04).
+"""Asks a turn's questions in its chat, and shows there when they were answered (F04).
 
 The whole call is shown before it can be allowed: in the message with the buttons, or as a file before it.
 """
@@ -89,7 +89,7 @@ class Questions:
         return self._render_question(ask, "", is_whole=not call, is_german=is_german)
 
     def _render_question(self, ask: Ask, call: str, *, is_whole: bool, is_german: bool) -> list[NewPart]:
-        """The question, with the buttons below its last part."""
+        """Return the question, with the buttons below its last part."""
         has_buttons = self._context.platform.features.buttons
         say = answer_in_german if is_german else str
         title = title_in_german(title_of(ask)) if is_german else title_of(ask)
@@ -105,7 +105,7 @@ class Questions:
             lines.append(say(_describe_commands(ask, options, self._link(ask))))
         parts = list(render_parts(self._context.platform, "\n\n".join(lines)))
         if has_buttons and parts:
-            is_ours = ask.topic is not AskTopic.QUESTION  # else the labels are the agent's words
+            is_ours = ask.topic is not AskTopic.QUESTION  # otherwise the labels are the agent's words
             labels = [(at, say(label) if is_ours else label) for at, label in options]
             buttons = [Button(label, press_data(ask, at)) for at, label in labels]
             if link := self._link(ask):
@@ -117,7 +117,7 @@ class Questions:
         return await speaks_german(self._context.services.store.records, chat.owner)
 
     def _link(self, ask: Ask) -> str:
-        """Where the ask is on the page; empty if the page's address is not known."""
+        """Return the link to the ask on the page; empty if the page's address is not known."""
         url = self._context.services.page_url
         return f"{url.rstrip('/')}/#/s/{ask.session_id}" if url else ""
 
@@ -134,7 +134,7 @@ class Questions:
         return stored.id
 
     async def _answer_parts(self, due: AnswerDue) -> Sequence[NewPart]:
-        """The question becomes one line. Where a platform cannot edit, nothing more is sent."""
+        """Return the edit that shortens the question to one line; nothing if the platform cannot edit."""
         message = due.question[-1].external_id if due.question else None
         if not self._context.platform.features.edits or message is None:
             return []
@@ -180,14 +180,14 @@ def code_of(ask: Ask) -> str:
 
 
 def _reason(ask: Ask) -> str:
-    """Why it is asked. "It deletes …" alone could be read as what has happened."""
+    """Return why the user is asked. "It deletes …" alone could be read as already done."""
     if ask.topic is not AskTopic.APPROVAL:
         return ask.text
     return f"Needs approval: {ask.text[:1].lower()}{ask.text[1:]}" if ask.text.startswith("It ") else ask.text
 
 
 def _describe_commands(ask: Ask, options: Sequence[tuple[int, str]], link: str) -> str:
-    """How it is answered where there are no buttons."""
+    """Return how to answer without buttons."""
     page = f"[Open]({link})" if link else ""
     if ask.topic is AskTopic.APPROVAL:
         names = {"Allow once": "/approve", "Deny": "/deny"}

@@ -78,7 +78,7 @@ class Replies:
         return is_new
 
     async def _answer_parts(self, due: ReplyDue, say: Say) -> list[NewPart]:
-        """The answer as messages. Where it would be many, its beginning and then all of it as a file."""
+        """Return the answer as messages; if there were too many, its beginning and the whole as a file."""
         text = reply_text(due, say)
         beginning = self._render(text[:_CHARS_MAX])
         if len(text) <= _CHARS_MAX:

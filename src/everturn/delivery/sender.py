@@ -1,5 +1,4 @@
-"""Sends the parts of one account: one per chat at a time, within the platform's limits, each with a stated
-fate."""
+"""Sends the parts of one account and records each outcome: one part per chat at a time, within limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which errors are logged with their trace."""
+"""Decides which errors are logged with their traceback."""
 
 from __future__ import annotations
 

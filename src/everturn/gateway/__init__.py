@@ -1,4 +1,4 @@
-"""Messaging platforms: what people write there becomes turns, and answers go back.
+"""Connects messaging platforms: messages from there become turns, and answers are sent back.
 
 Imports domain, tools and delivery. ``book`` keeps how accounts are set up, ``accounts`` serves them;
 ``platforms`` finds a platform by its name; ``rendering`` turns an answer into messages. What a platform has

@@ -1,4 +1,4 @@
-"""Who may talk to an account (F05)."""
+"""Decides who may talk to an account (F05)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SENDER_CHARS_MAX: Final = 200
 
 
 class Admissions:
-    """Admits senders to one account. ``default_role``: of senders who are not known; None: strangers."""
+    """Admits senders to one account. Unknown senders get ``default_role``; None makes them strangers."""
 
     def __init__(
         self, account: str, setup: AccountSetup, default_role: SenderRole | None, book: AccountBook
@@ -45,8 +45,10 @@ class Admissions:
         return None
 
     async def role_now(self, update: Update) -> SenderRole | None:
-        """The role with which a stored update may be used: at most the one it was received with. None: its
-        sender was removed, or may no longer talk in the owner's chat."""
+        """Return the role for a stored update, at most the one it was received with.
+
+        None if its sender was removed or may no longer talk in the owner's chat.
+        """
         person = await self._book.people.find(self._account, update.sender)
         known = self._known_role(update.sender, person) or self._default_role
         if update.role is SenderRole.GUEST:

@@ -1,4 +1,4 @@
-"""Markdown as blocks of styled text, which every platform's dialect can write."""
+"""Parses Markdown into blocks of styled text, which every platform's dialect can write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Style(StrEnum):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Text in one style. ``link``: where it leads, or empty."""
+    """Text in one style. ``link`` is its target, or empty."""
 
     text: str
     styles: frozenset[Style] = frozenset()
@@ -162,7 +162,7 @@ def _single_runs(tokens: Sequence[Token], styles: set[Style]) -> Iterator[Run]:
 
 
 def _address(href: str) -> str:
-    """The address if a platform may link to it; a path of the workspace is no address for a chat."""
+    """Return the address if a chat can link to it; a workspace path is not such an address."""
     return href if href.lower().startswith(_LINKS) else ""
 
 
@@ -172,7 +172,7 @@ def _language(info: str) -> str:
 
 
 def _table(tokens: Sequence[Token]) -> str:
-    """A table in columns of equal width, for a font in which all characters are equally wide."""
+    """Return a table with aligned columns, for a monospaced font."""
     rows: list[list[str]] = []
     rights: list[bool] = []
     for token in tokens:

@@ -1,4 +1,4 @@
-"""How platforms write styled text: Telegram's HTML, Slack's mrkdwn, Discord's Markdown, plain text."""
+"""Writes styled text for each platform: Telegram's HTML, Slack's mrkdwn, Discord's Markdown, plain text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Dialect(StrEnum):
 
 
 def write_block(block: Block, dialect: Dialect) -> str:
-    """A block as the platform wants it, without the line break after it."""
+    """Return a block in the platform's format, without the final line break."""
     lead = " " * block.indent
     if block.is_code:
         mark = f"{lead}{block.mark.rstrip()}\n" if block.mark else ""
@@ -33,7 +33,7 @@ def write_block(block: Block, dialect: Dialect) -> str:
 
 
 def _wrap(run: Run, text: str, signs: Mapping[Style, tuple[str, str]]) -> str:
-    """The text between the signs of its styles. Spaces stay outside: ``* a*`` is no bold on any platform."""
+    """Wrap text in its style marks. Spaces stay outside: no platform shows ``* a*`` as bold."""
     inner = text.strip()
     if not inner:
         return text
@@ -89,7 +89,10 @@ def _discord_run(run: Run) -> str:
 
 
 def _between_backticks(run: Run, text: str) -> str:
-    """Inline code. Neither Slack nor Discord can hold a backtick in it: such code is plain text."""
+    """Return inline code.
+
+    Slack and Discord cannot escape a backtick in it, so such code becomes plain text.
+    """
     return text if "`" in text or not text.strip() else f"`{text}`"
 
 

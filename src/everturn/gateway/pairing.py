@@ -1,4 +1,4 @@
-"""Pairing codes: a sender who sends one gets a role. They are short, so guessing is bounded."""
+"""Pairing codes: a sender who sends one gets a role. Codes are short, so the number of tries is limited."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHAPE: Final = re.compile(rf"(?:/start |/pair )?([{ALPHABET}]{{4}})-?([{ALPHABE
 
 
 class _Code(msgspec.Struct, frozen=True):
-    """``digest``: of the code, which itself is not stored."""
+    """A code, of which only the ``digest`` is stored."""
 
     digest: str
     role: SenderRole
@@ -38,8 +38,10 @@ class _Code(msgspec.Struct, frozen=True):
 
 
 class _Tries(msgspec.Struct, frozen=True):
-    """Wrong tries at the code that expires at this time, by sender. A record of its own: counting must not
-    write over a code that was made meanwhile."""
+    """The wrong tries by sender, for the code that expires at this time.
+
+    A separate record, so that counting cannot overwrite a code that was created in the meantime.
+    """
 
     expires_at: int
     by_sender: dict[str, int]
@@ -55,7 +57,7 @@ class Pairing:
         self._trying = anyio.Lock()
 
     async def make(self, account: str, role: SenderRole) -> PairingCode:
-        """A new code. An earlier one of the account is no longer valid."""
+        """Create a code. The account's earlier code becomes invalid."""
         code = "".join(secrets.choice(ALPHABET) for _ in range(CODE_CHARS))
         expires_at = self._clock.now_ms() + LIFE_MS
         stored = _Code(_digest(account, code), role, expires_at)

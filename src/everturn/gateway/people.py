@@ -19,7 +19,7 @@ class People:
         self._owner = owner
 
     async def find(self, account: str, sender: str) -> Person | None:
-        """Not cached: a person who is removed on another server is a stranger at once."""
+        """Find a person. Not cached, so that someone removed on another server is a stranger at once."""
         value = await self._records.get(self._owner, KIND, f"{account}/{sender}")
         return None if value is None else msgspec.convert(value, Person)
 

@@ -38,11 +38,11 @@ _BUILT_IN: Mapping[str, str] = MappingProxyType(
 
 
 class PlatformKind(msgspec.Struct, frozen=True):
-    """What a platform's module says about itself.
+    """What a platform's module declares.
 
-    ``secrets``: names of the secrets that an account needs. ``default_role``: of senders who are not listed;
-    None: they are strangers. ``config_only``: options that only config.toml may set. ``sent_to``: options
-    that say where the secrets are sent; None: any of them might.
+    ``secrets`` names the secrets that an account needs. Unlisted senders get ``default_role``; None makes
+    them strangers. ``config_only`` names options that only config.toml may set. ``sent_to`` names options
+    that decide where the secrets are sent; None means that any option might.
     """
 
     name: str
@@ -85,7 +85,7 @@ class PlatformKind(msgspec.Struct, frozen=True):
                     )
 
     def form(self) -> PlatformForm:
-        """What an account needs."""
+        """Return the fields that an account needs."""
         options = [
             PlatformOption(
                 setting.name, setting.about, setting.default is NODEFAULT, setting.name in self.config_only

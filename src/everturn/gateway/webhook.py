@@ -77,7 +77,7 @@ class WebhookPlatform:
     def __init__(
         self, account: str, settings: WebhookSettings, keys: tuple[bytes, ...], clock: Clock
     ) -> None:
-        """``keys``: of the secrets; the first signs, all are accepted."""
+        """``keys`` are the secrets' keys: the first signs, all are accepted."""
         self._account = account
         self._keys = keys
         self._clock = clock
@@ -118,10 +118,10 @@ class WebhookPlatform:
         raise PlatformRefused("A webhook cannot change what was sent.")
 
     async def show_typing(self, chat: Chat) -> None:
-        """Programs do not wait for a sign."""
+        """Do nothing: programs need no typing sign."""
 
     def render(self, markdown: str) -> Sequence[NewPart]:
-        """Programs take the whole answer as it was written."""
+        """Return the whole answer unchanged, because programs read it."""
         return [NewPart(markdown)] if markdown.strip() else []
 
     async def fetch(self, file: RemoteFile, target: Path, *, bytes_max: int) -> None:

@@ -1,4 +1,4 @@
-"""Notifications: composed from what the store owes, and sent to browsers, webhooks and services (F10).
+"""Composes due notifications and sends them to browsers, webhooks and services (F10).
 
 May import the rest of delivery. Called by app. Start with ``service.NotificationService``.
 """

@@ -1,4 +1,4 @@
-"""What a notification says: a title, a short text and a link. What looks like a secret is left out."""
+"""The contents of a notification: a title, a short text and a link. Likely secrets are left out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def compose(notice: Notice, settings: NoticeSettings) -> NoticeMessage:
 
 
 def compose_gone(notice: Notice, settings: NoticeSettings) -> NoticeMessage:
-    """What takes the place of a message whose cause is gone."""
+    """Return the replacement for a message whose cause is gone."""
     earlier = compose(notice, settings)
     title = _outcome(notice.ask) if notice.kind in ABOUT_ASKS else "Seen"
     return msgspec.structs.replace(earlier, title=title, text=earlier.title, ask="", is_gone=True)
@@ -70,7 +70,7 @@ def tag_of(notice: Notice) -> str:
 
 
 def quiet_until(quiet: QuietHours | None, now_ms: int) -> int | None:
-    """When the quiet hours end; None outside of them."""
+    """Return when the quiet hours end; None outside of them."""
     if quiet is None or quiet.start == quiet.end:
         return None
     zone = find_zone(quiet.timezone)

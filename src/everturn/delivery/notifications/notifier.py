@@ -1,5 +1,4 @@
-"""Turns the notifications that the store owes into messages, and takes these back when their cause is gone
-(F10).
+"""Composes due notifications, and withdraws them when their cause is gone (F10).
 
 Every server has one. The store lets only one of them settle a notification.
 """
@@ -66,7 +65,7 @@ class Notifier:
                     await self.bell.wait(POLL_S)
 
     async def look(self) -> int:
-        """Settle what is due and what is over; return how many messages were recorded."""
+        """Process due and obsolete notifications; return how many messages were recorded."""
         count = 0
         for notice in await self._notices.due(limit=BATCH_MAX):
             count += await self._settle(notice)
@@ -99,7 +98,7 @@ class Notifier:
         return state is NoticeState.SHOWN
 
     async def _speak(self, message: NoticeMessage, owner: str) -> NoticeMessage:
-        """The message in the owner's language: its title, and its text where that is ours as well."""
+        """Return the message in the owner's language: the title, and the text if it is ours."""
         if not await speaks_german(self._store.records, owner):
             return message
         title, text = title_in_german(message.title), message.text
@@ -107,7 +106,7 @@ class Notifier:
         return msgspec.structs.replace(message, title=title, text=title_in_german(text) if is_ours else text)
 
     def _later(self, notice: Notice, settings: NoticeSettings) -> int | None:
-        """When it may be sent; None for now. What holds up work is sent in quiet hours too."""
+        """Return when it may be sent; None for now. What blocks work is sent even in quiet hours."""
         if notice.kind in ABOUT_ASKS or notice.kind is NoticeKind.TEST or not notice.is_standing:
             return None
         return quiet_until(settings.quiet, self._clock.now_ms())
@@ -136,7 +135,7 @@ class Notifier:
 
 
 def _is_asked_in_chat(notice: Notice) -> bool:
-    """A chat is asked by its own account, which can show buttons there."""
+    """True if the chat's own account asks there, because it can show buttons."""
     return notice.device.kind is DeviceKind.CHAT and notice.kind in ABOUT_ASKS
 
 

@@ -1,4 +1,4 @@
-"""Reads a mail as an update: who sent it, in which thread, and the sender's own words."""
+"""Converts a mail to an update: its sender, its thread, and the sender's own words."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AUTOMATIC_HEADERS: Final = ("list-id", "list-unsubscribe", "x-autoreply", "x-au
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """A mail that is no update, and why."""
+    """A mail that is not an update; the message says why."""
 
     reason: str
     is_automatic: bool = False
@@ -74,7 +74,7 @@ def _is_automatic(mail: MailMessage, address: str, settings: MailSettings) -> bo
 
 
 def read_mail(account: str, sender: str, mail: MailMessage, validity: str) -> Update:
-    """The update that a whole mail is."""
+    """Convert a whole mail to an update."""
     message_id = next(_ids(mail, "message-id"), "")
     answered = [*_ids(mail, "references"), *_ids(mail, "in-reply-to")]
     title = clean(mail.subject)[:_TITLE_CHARS_MAX]
@@ -111,7 +111,7 @@ def update_id(sender: str, mail: MailMessage) -> str:
 
 
 def clean(text: str) -> str:
-    """The text without what some store refuses."""
+    """Remove the characters that some store refuses."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
@@ -122,7 +122,7 @@ def _fingerprint(mail: MailMessage) -> str:
 
 
 def _thread(name: str, mail: MailMessage) -> str:
-    """The Message-ID that the thread began with, or a hash where there is none that can be used as a name."""
+    """Return the Message-ID of the thread's first mail, or a hash if it cannot be used as a name."""
     if name and name.isascii() and name.isprintable() and len(name) <= _NAME_CHARS_MAX:
         return name
     return hashlib.sha256((name or _fingerprint(mail)).encode("utf-8", "replace")).hexdigest()

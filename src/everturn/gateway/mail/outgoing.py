@@ -1,4 +1,4 @@
-"""An answer as a mail: text and HTML, in the thread of its chat."""
+"""Writes an answer as a mail: text and HTML, in the thread of its chat."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PAGE: Final = (
 
 
 def message_id(part_id: str, settings: MailSettings) -> str:
-    """The same for every attempt at a part, so that a repeat can be recognised."""
+    """Return the Message-ID of a part. It is the same for every attempt, so that repeats are recognised."""
     return f"<{part_id}@{settings.domain}>"
 
 
@@ -60,7 +60,7 @@ def write_mail(part: OutgoingPart, settings: MailSettings, now_ms: int) -> bytes
 
 
 def _words_about_file(part: OutgoingPart) -> str:
-    """A file comes in a mail of its own, which would be empty."""
+    """Return a text for a file's mail, which would otherwise be empty."""
     return "" if part.file is None else f"Attached: {_MARKDOWN_SIGN.sub(_ESCAPED, part.file.name)}"
 
 
@@ -70,7 +70,7 @@ def _subject(title: str) -> str:
 
 
 def _page(markdown: str) -> str:
-    """HTML without pictures: loading one would tell its server what the answer says in the address."""
+    """Return HTML without pictures: the address of one could leak the answer to its server."""
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
     return str(parser.render(markdown))
 

@@ -1,5 +1,4 @@
-"""Finds a person's own words in a mail, without the mail that they answer and without a signature, and
-whether they forward another person's mail."""
+"""Extracts a person's own words from a mail, without quoted mails and signature, and detects forwarded mails."""
 
 from __future__ import annotations
 
@@ -66,8 +65,10 @@ def find_forwarded(subject: str, text: str, page: str, *, is_reply: bool) -> str
 
 
 def cut_quote(text: str) -> str:
-    """The text without the mail that it answers, above or below. Quotations between the lines of an answer
-    stay: they say what each line is about."""
+    """Return the text without the answered mail above or below it.
+
+    Quotations between the lines of an answer stay, because they say what each line is about.
+    """
     lines = text.replace("\r\n", "\n").split("\n")
     lines = lines[: _divider(lines)]
     lines = _without_end(lines)
@@ -75,7 +76,7 @@ def cut_quote(text: str) -> str:
 
 
 def cut_html_quote(page: str) -> str:
-    """The page up to the mail that it answers, unless that comes first."""
+    """Return the HTML up to the mail that it answers, unless that comes first."""
     found = _HTML_QUOTE.search(page)
     return page[: found.start()] if found and re.search(r">\s*[^<\s]", page[: found.start()]) else page
 
@@ -90,7 +91,7 @@ def cut_signature(text: str) -> str:
 
 
 def _divider(lines: Sequence[str]) -> int | None:
-    """Where the header lines begin that Outlook writes above the answered mail."""
+    """Return where Outlook's header lines above the answered mail begin."""
     for at, line in enumerate(lines):
         if _DIVIDER.match(line.strip()):
             return at
@@ -113,7 +114,8 @@ def _without_end(lines: list[str]) -> list[str]:
 
 
 def _before_attribution(lines: list[str]) -> int:
-    """Where the lines end that say who wrote what follows; the end, if there are none."""
+    """Return the end of the text before the lines that attribute the quotation; all of it if there are
+    none."""
     for count in range(1, min(_ATTRIBUTION_LINES_MAX, len(lines)) + 1):
         joined = " ".join(line.strip() for line in lines[-count:])[:_ATTRIBUTION_CHARS_MAX]
         if not lines[-count].strip():

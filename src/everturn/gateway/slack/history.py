@@ -18,8 +18,10 @@ _log = logging.getLogger("everturn.gateway.slack")
 
 
 async def find_missed(web: AsyncWebClient, since_us: int) -> list[Frame]:
-    """What was written in direct conversations after this moment, in order, as Slack would have delivered it.
-    Some of them may have been delivered."""
+    """Return the messages in direct conversations after this moment, in order, as Slack would deliver them.
+
+    Some of them may have been delivered already.
+    """
     since = f"{since_us // 1_000_000}.{since_us % 1_000_000:06d}"
     found: list[JsonObject] = []  # Slack's own messages
     for channel in await _pages(web, "users.conversations", "channels", {"types": "im"}):

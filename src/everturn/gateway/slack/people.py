@@ -1,4 +1,4 @@
-"""What people are called. Slack's messages name them by their ids only."""
+"""Looks up people's names, because Slack's messages contain only their ids."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class PeopleNames:
-    """The names of one account's people, as far as Slack has been asked. A name never holds up a message:
-    what cannot be found in a second stays an id."""
+    """Caches the names of one account's people.
+
+    A lookup never holds up a message: a name that is not found within a second stays an id.
+    """
 
     def __init__(self, account: str, web: AsyncWebClient, clock: Clock) -> None:
         self._account = account
@@ -45,7 +47,7 @@ class PeopleNames:
         self._paused_until = 0
 
     async def write_into(self, update: Update) -> Update:
-        """The update with the names of its sender and of those whom it mentions."""
+        """Return the update with the names of its sender and of the people it mentions."""
         mentioned = list(dict.fromkeys(_MENTION.findall(update.text)))[:_ASKED_MAX]
         names: dict[str, str] = {}
         with anyio.move_on_after(_WAIT_S) as waiting:
