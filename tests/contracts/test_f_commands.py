@@ -107,8 +107,19 @@ async def test_f_commands_stop_and_queue(store: Store) -> None:
         assert "1. and then this" in await talk("/queue")
         platform.say("stop", "/stop", sender="bob")
         await until("the second is answered", lambda: "second" in platform.texts())
-        assert "Stopped." in platform.texts()
+        assert [text for text in platform.texts() if "Stopped." in text] == ["*Stopped.*"], "said once"
         assert await talk("/stop") == "Nothing is running."
+
+
+async def test_f_commands_stop_says_so_where_the_turn_began_on_the_page(store: Store) -> None:
+    platform = FakePlatform()
+    async with answering(store, platform, Say("one"), Wait(anyio.Event())) as (harness, _):
+        platform.say("first", "hello")
+        await arrived(platform, 1)
+        (session,) = (await store.sessions.list(OWNER)).items
+        await harness.engine.submit(OWNER, session.id, Submission(text="and from the page?"))
+        await until("the model is asked", lambda: len(harness.model.requests) == 2)
+        assert await Talk(platform)("/stop") == "Stopped."
 
 
 async def test_f_commands_say_in_plain_words_that_a_turn_is_in_the_way(store: Store) -> None:

@@ -198,7 +198,11 @@ class Commands:
         if await self._has_stopped_before(received, session.owner, session.active_turn):
             return Done("Stopped.")
         turn = await self._engine.cancel(session.owner, session.active_turn, by=self._context.platform.name)
-        return Done("Stopped." if turn.ended_at is not None else "It is being stopped.")
+        if turn.ended_at is None:
+            return Done("It is being stopped.")
+        chat, outbox = received.chat, self._store.delivery.outbox
+        is_told = await outbox.is_asked_here(chat.owner, chat.id, turn.id)
+        return Done("" if is_told else "Stopped.")  # the turn's own reply says it
 
     async def _has_stopped_before(self, received: Received, owner: str, turn_id: str) -> bool:
         """True if the previous turn was stopped after the command was received.

@@ -122,6 +122,10 @@ class Outbox(Protocol):
         Without parts the reply is settled with nothing to send."""
         ...
 
+    async def is_asked_here(self, owner: str, chat_id: str, turn_id: str) -> bool:
+        """True if the chat has seen what the turn was asked, and is told how it ends."""
+        ...
+
     async def asks_due(self, account: str, *, limit: int) -> Sequence[AskDue]:
         """Approvals and questions in the current sessions of the account's chats that were not asked there
         yet, oldest first."""

@@ -105,6 +105,7 @@ class ToolResult(msgspec.Struct, frozen=True):
     images: tuple[ToolImage, ...] = ()
     files: tuple[ToolFile, ...] = ()
     is_own: bool = False  # the user's own word, although this tool's output otherwise is not
+    quotes_nothing: bool = False  # an error in our own words: nothing from outside is in it
 
 
 class ToolQuestion(msgspec.Struct, frozen=True):

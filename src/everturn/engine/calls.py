@@ -249,12 +249,12 @@ class Calls:
             text = f"{shown}\n[The whole output could not be kept: {error.message}]"
         recorded, text = await self._files.record(tool, call, text)
         is_own = result.is_own and result.outcome is Outcome.OK
-        result = ToolResult(text, result.outcome, display)
         # An error message can quote text from outside: names of files, the words of a plug-in's exception.
-        is_untrusted = (tool.spec.is_untrusted and not is_own) or result.outcome is Outcome.ERROR
+        may_quote = result.outcome is Outcome.ERROR and not result.quotes_nothing
+        is_untrusted = (tool.spec.is_untrusted and not is_own) or may_quote
         await self._finish(
             state,
-            result,
+            ToolResult(text, result.outcome, display),
             artifact=artifact,
             is_untrusted=is_untrusted,
             recorded=recorded,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from everturn.domain.errors import EverturnError
+from everturn.domain.messages import Outcome
 from everturn.domain.skills import OfferedSkill
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.skills.offer import TurnSkills
@@ -34,8 +36,12 @@ class SkillTool(Action):
         name: Annotated[str, "The skill's name"],
         path: Annotated[str, "A file of the skill; empty: its instructions"] = "",
     ) -> ToolResult:
+        wanted = name.strip().removeprefix("/")
         try:
-            skill = await self._find(call, name.strip().removeprefix("/"))
+            offered = await self._skills.list_offered(call.owner, call.profile, call.workspace)
+            skill = next((skill for skill in offered if skill.name == wanted), None)
+            if skill is None:
+                return _unknown_skill(wanted, offered)
             if path in ("", "SKILL.md"):
                 read = await self._skills.read(call.owner, skill, call.turn_id)
                 text, digest = read.text, read.digest
@@ -45,14 +51,6 @@ class SkillTool(Action):
             raise ToolFailed(f"{error.message} {error.hint}".strip()) from error
         display = {"kind": "skill", "name": skill.name, "id": skill.id, "digest": digest, "path": path}
         return ToolResult(text, display=display)
-
-    async def _find(self, call: ToolCall, name: str) -> OfferedSkill:
-        offered = await self._skills.list_offered(call.owner, call.profile, call.workspace)
-        for skill in offered:
-            if skill.name == name:
-                return skill
-        known = ", ".join(skill.name for skill in offered) or "none"
-        raise ToolFailed(f"There is no skill {name!r}. The skills are: {known}.")
 
     async def _read_file(self, call: ToolCall, skill: OfferedSkill, path: str) -> str:
         content = await self._skills.read_file(call.owner, skill, path.removeprefix("./"))
@@ -71,3 +69,11 @@ class SkillTool(Action):
 
     def judge(self, call: ToolCall, arguments: ArgumentValues, context: CallContext) -> Judgement:
         return Judgement(label=one_line(f"{arguments['name']} {arguments['path']}".strip()))
+
+
+def _unknown_skill(name: str, offered: Sequence[OfferedSkill]) -> ToolResult:
+    """Of the agent's own word and the names that its prompt lists: a mistyped name brings nothing from
+    outside."""
+    known = ", ".join(skill.name for skill in offered) or "none"
+    text = f"There is no skill {name!r}. The skills are: {known}."
+    return ToolResult(text, Outcome.ERROR, quotes_nothing=True)

@@ -12,7 +12,7 @@ import pytest
 
 from everturn.domain.asks import InstructionsAnswer
 from everturn.domain.ids import Ids
-from everturn.domain.messages import Result, UsedSkill
+from everturn.domain.messages import Outcome, Result, UsedSkill
 from everturn.domain.probe import Probe
 from everturn.domain.runtime import Runtime
 from everturn.domain.turns import TurnState
@@ -124,6 +124,19 @@ async def test_the_tool_reads_a_skill_and_its_script_runs_in_the_sandbox(
         ran = (await results(h, session))[-1]
         assert "it was checked" in ran.text
         assert "everturn.db" not in ran.text  # of the data folder, only the skill is there
+
+
+async def test_a_mistyped_name_does_not_count_as_text_from_outside(
+    store: Store, data_dir: Path, clock: FakeClock
+) -> None:
+    script = (CallTool("skill", {"name": "restic-car"}), "No such skill.")
+    async with harness(store, data_dir, clock, *script) as (h, skills):
+        await trusted(skills, "restic-care")
+        session = await h.new_session()
+        await h.run(session)
+        (result,) = await results(h, session)
+    assert result.text == "There is no skill 'restic-car'. The skills are: restic-care."
+    assert (result.outcome, result.is_untrusted) == (Outcome.ERROR, False)
 
 
 async def test_a_skill_named_with_a_slash_is_in_the_turn_with_its_version(

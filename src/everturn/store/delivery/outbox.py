@@ -60,6 +60,9 @@ class Outbox:
     async def record_reply(self, due: ReplyDue, parts: Sequence[NewPart], *, age_max_ms: int) -> bool:
         return await self._db.write(replies.record_reply, due, parts, age_max_ms)
 
+    async def is_asked_here(self, owner: str, chat_id: str, turn_id: str) -> bool:
+        return await self._db.read(replies.is_asked_here, owner, chat_id, turn_id)
+
     async def asks_due(self, account: str, *, limit: int) -> list[AskDue]:
         return await self._db.read(questions.asks_due, account, limit)
 

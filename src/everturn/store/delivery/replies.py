@@ -10,7 +10,7 @@ from everturn.domain.delivery import AskedElsewhere, NewPart, PartState, ReplyDu
 from everturn.domain.errors import NotFound
 from everturn.domain.messages import Message, Result, Role, Text
 from everturn.domain.turns import Failure, TurnState
-from everturn.store.delivery.chats import chat_of, lock_owned_chat
+from everturn.store.delivery.chats import chat_of, find_chat, lock_owned_chat
 from everturn.store.scripts.common import lock_session
 from everturn.store.scripts.queries.delivery import (
     LIVE_PART,
@@ -71,6 +71,11 @@ def find_unseen_words(chat_no: int, turn_id: str) -> Script[AskedElsewhere | Non
     first = yield from MESSAGE_FIRST.first(row.turn_no)
     text = "" if first is None else message_of(first, turn_id).text
     return AskedElsewhere(text, row.asked_on or "")
+
+
+def is_asked_here(tx: Tx, owner: str, chat_id: str, turn_id: str) -> Script[bool]:
+    chat = yield from find_chat(tx, owner, chat_id)
+    return bool((yield q("is_asked_here", chat.chat_no, turn_id)))
 
 
 def messages_of(turn_no: int, turn_id: str) -> Script[list[Message]]:

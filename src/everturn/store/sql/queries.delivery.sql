@@ -160,6 +160,13 @@ LEFT JOIN chats a ON a.chat_no = (SELECT i.chat_no FROM inbox i WHERE i.turn_no 
 WHERE t.id = $2 AND (a.chat_no IS NULL OR a.chat_no <> $1)
 AND NOT EXISTS (SELECT 1 FROM outbox n WHERE n.chat_no = $1 AND n.key = 'asked:' || t.id)
 
+-- name: is_asked_here
+-- The chat is told how the turn ends, and has seen the words that began it.
+SELECT 1 FROM turns t JOIN outbox o ON o.chat_no = $1 AND o.key = 'turn:' || t.id
+WHERE t.id = $2 AND (EXISTS (SELECT 1 FROM outbox n WHERE n.chat_no = $1 AND n.key = 'asked:' || t.id)
+  OR o.chat_no = (SELECT i.chat_no FROM inbox i WHERE i.turn_no = t.turn_no AND i.received_at <= t.created_at
+    ORDER BY i.inbox_no LIMIT 1))
+
 -- name: replies_underway
 SELECT {chat_columns}, s.id AS in_session, t.id AS turn_id, t.first_position, t.started_at, l.state AS live_state,
 l.external_id AS live_id
