@@ -37,9 +37,11 @@ _EARLIER_MAX: Final = 20
 
 
 class SkillScope(StrEnum):
+    """In the order in which lists show them."""
+
     USER = "user"
-    SHARED = "shared"
     PROJECT = "project"
+    SHARED = "shared"
 
 
 class SkillUse(msgspec.Struct, frozen=True):

@@ -184,6 +184,9 @@ async def test_a_projects_skills_are_asked_about_and_a_change_again_with_its_dif
     assert await offered(skills, project) == []
     await skills.turns.decide_untrusted(OWNER, project, asked.digest, use=True)
     assert await offered(skills, project) == ["deploy", "rotate"]
+    await skills.book.add(OWNER, [content_of("photos")], SkillScope.SHARED, "page")
+    listed = [skill.scope for skill in await skills.book.list(OWNER)]
+    assert listed == [SkillScope.PROJECT, SkillScope.PROJECT, SkillScope.SHARED], "the nearest first"
     assert await offered(skills) == []
     assert await skills.turns.list_untrusted(OWNER, project) == []
     write_skill(project / ".agents/skills", "deploy", {"run.sh": b"echo newer\n"})
