@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.acceptance.paging import Tool, open_house, say
+from tests.acceptance.paging import House, Tool, open_house, say
 from tests.mcp_service import serve_mcp
 from tests.waiting import until
 
@@ -86,15 +86,7 @@ async def test_an_answer_waits_for_the_sign_in_and_goes_on_after_it(data_dir: Pa
             house.provider.on("Put Emma", [Tool("shelf__put", {"book": "Emma"})], ["It is there."])
             house.provider.on("Show me", [Tool("shelf__picture", {})], ["A shelf."])
             page = await house.open()
-            await house.api("POST", "api/mcp", json={"name": "shelf", "url": service.url})
-            await page.goto(f"{house.url}#/settings/mcp")
-            await page.get_by_role("button", name="Test").click()
-            await _sign_in(page)
-            await page.get_by_role("button", name="Test").click()
-            await page.get_by_role("button", name="Go to the end").click()
-            await page.get_by_role("button", name="Accept and use these tools").click()
-            for tool in ("put", "picture"):
-                await page.get_by_label(f"May the agent call {tool}?").select_option("allow")
+            await _trust_shelf(house, page, service.url)
             service.oauth.end_all()
             await page.goto(f"{house.url}#/")
             await say(page, "Put Emma on the shelf")
@@ -109,6 +101,36 @@ async def test_an_answer_waits_for_the_sign_in_and_goes_on_after_it(data_dir: Pa
             await page.get_by_role("button", name="Allow once").click()  # it holds text from outside by now
             await expect(page.locator(".pictures img")).to_have_js_property("naturalWidth", 1)
             assert house.complaints == []
+
+
+async def test_an_answer_that_waits_for_the_sign_in_goes_on_without_it(data_dir: Path) -> None:
+    with serve_mcp(has_sign_in=True) as service:
+        async with open_house(data_dir) as house:
+            house.provider.on("Put Emma", [Tool("shelf__put", {"book": "Emma"})], ["It is not there."])
+            page = await house.open()
+            await _trust_shelf(house, page, service.url)
+            service.oauth.end_all()
+            await page.goto(f"{house.url}#/")
+            await say(page, "Put Emma on the shelf")
+            await page.locator(".card.wait").get_by_role("link", name="Sign in").click()
+            await page.locator(".sign").get_by_role("button", name="Go on without it").click()
+            await page.go_back()
+            await expect(page.locator("body")).to_contain_text("It is not there.")
+            assert service.effects == []
+            assert house.complaints == []
+
+
+async def _trust_shelf(house: House, page: Page, url: str) -> None:
+    """Add the server, sign in, and allow two of its tools."""
+    await house.api("POST", "api/mcp", json={"name": "shelf", "url": url})
+    await page.goto(f"{house.url}#/settings/mcp")
+    await page.get_by_role("button", name="Test").click()
+    await _sign_in(page)
+    await page.get_by_role("button", name="Test").click()
+    await page.get_by_role("button", name="Go to the end").click()
+    await page.get_by_role("button", name="Accept and use these tools").click()
+    for tool in ("put", "picture"):
+        await page.get_by_label(f"May the agent call {tool}?").select_option("allow")
 
 
 async def _sign_in(page: Page) -> None:
