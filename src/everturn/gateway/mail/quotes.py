@@ -1,4 +1,4 @@
-"""Extracts a person's own words from a mail, without quoted mails and signature, and detects forwarded mails."""
+"""Extracts a person's own words from a mail, without quotes and signature, and detects forwarded mails."""
 
 from __future__ import annotations
 
