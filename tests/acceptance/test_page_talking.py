@@ -459,3 +459,43 @@ async def test_slash_commands_and_what_was_said_before(data_dir: Path) -> None:
         await page.press("[data-composer]", "Enter")
         await expect(page.locator(".bar h1")).to_have_text("My own name")
         assert is_clean(house)
+
+
+async def test_on_a_phone_a_wide_table_scrolls_and_its_cells_are_not_squeezed(data_dir: Path) -> None:
+    note = "slow, as it holds many small files, and the disk reports errors"
+    table = (
+        "| Folder | Size | Files | Last copied | Note |\n|---|---:|---:|---|---|\n"
+        f"| `/srv/mail` | 12 GB | 1,204,881 | yesterday | {note} |\n"
+    )
+    async with open_house(data_dir) as house:
+        house.provider.on("sizes", [table])
+        page = await house.open()
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await say(page, "sizes")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        cell = await page.locator(".md td", has_text="12 GB").bounding_box()
+        last = await page.locator(".md td", has_text="slow").bounding_box()
+        assert cell
+        assert last
+        assert last["width"] >= 150, "a line of the note holds a few words"
+        assert cell["height"] < 130, "so the row is not many lines high"
+        assert await page.locator(".md .table").evaluate("(table) => table.scrollWidth > table.clientWidth")
+        assert await page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+async def test_a_footnote_with_a_name_has_a_number_that_leads_to_it_and_back(data_dir: Path) -> None:
+    text = "It rains[^why] often.\n\n" + "Filler.\n\n" * 60 + "[^why]: In autumn.\n"
+    async with open_house(data_dir) as house:
+        house.provider.on("rain", [text])
+        page = await house.open()
+        await say(page, "rain")
+        await expect(page.locator('article[data-state="completed"]')).to_have_count(1)
+        mark, back = page.locator(".md [data-note]"), page.locator(".md [data-noted]")
+        await expect(mark).to_have_text("1")
+        await mark.click()
+        await expect(page.get_by_text("In autumn.")).to_be_in_viewport()
+        await expect(back).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("It rains")).to_be_in_viewport()
+        await expect(mark).to_be_focused()
+        assert house.complaints == []
