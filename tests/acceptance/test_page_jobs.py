@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,24 @@ async def test_the_report_that_wakes_the_agent_shows_people_how_the_job_ended(da
         await expect(report).to_contain_text("Job ended with exit code 3 after")
         await expect(report).not_to_contain_text("job_")
         assert house.complaints == []
+
+
+@pytest.mark.parametrize("locale", ["en-US", "de-DE"])
+async def test_beside_a_job_a_phone_still_says_that_all_is_saved(data_dir: Path, locale: str) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.on("build", [background("sleep 600")], ["It runs."])
+        page = await house.open(locale=locale)
+        await say(page, "build")
+        if not (await house.api("GET", "api/settings"))["sandbox"]["is_on"]:
+            await page.locator(".card button", has_text=re.compile("Allow once|Einmal erlauben")).click()
+        await expect(page.locator(".jline")).to_be_visible()
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await page.locator(".bar button").first.click()
+        foot = page.locator(".side .foot")
+        await expect(foot.locator(".jb")).to_be_visible()
+        says = foot.locator(".says")
+        assert await says.evaluate("(says) => says.scrollWidth <= says.clientWidth"), await says.inner_text()
+        assert await foot.evaluate("(foot) => foot.scrollWidth <= foot.clientWidth")
+        # As laid out: the drawer may still be sliding in.
+        wide = "(buttons) => buttons.map((button) => button.offsetWidth)"
+        assert await foot.locator("button").evaluate_all(wide) == [44, 44, 44, 44]
