@@ -201,3 +201,31 @@ async def test_on_a_small_screen_the_picker_is_a_whole_sheet(data_dir: Path) -> 
         assert await page.evaluate("document.documentElement.scrollWidth") == 390
         await picker.get_by_role("button", name="Close").click()
         await expect(picker).to_have_count(0)
+
+
+async def test_models_for_other_work_are_apart_in_the_settings(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        house.provider.models = ["test-model", "dall-e-3", "whisper-1"]
+        page = await house.open()
+        await page.goto(house.url + "#/settings/models")
+        pane = page.locator(".pane")
+        await expect(pane.get_by_text("test-model").last).to_be_visible()
+        others = pane.get_by_text("For images, speech and other work (2)")
+        await expect(others).to_be_visible()
+        await expect(pane.get_by_text("dall-e-3")).to_be_hidden()
+        await others.click()
+        row = pane.locator(".srow", has_text="dall-e-3")
+        await expect(row.get_by_role("button", name="Use anyway")).to_be_visible()
+
+
+async def test_each_button_of_narrow_settings_says_where_it_leads(data_dir: Path) -> None:
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await page.goto(house.url + "#/settings/skills")
+        await page.get_by_role("button", name="New", exact=True).click()
+        await expect(page.get_by_role("button", name="Back", exact=True)).to_have_count(1)
+        await page.get_by_role("button", name="Back", exact=True).click()
+        await expect(page.get_by_role("button", name="New", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Close settings").click()
+        await expect(page.locator("[data-composer]")).to_be_visible()
