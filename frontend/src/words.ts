@@ -419,7 +419,8 @@ const english = {
   jumpTo: "jump to message",
   openIt: "open",
   commandsOnly: "commands",
-  hits: (count: number, ms: number) => `${count === 1 ? "1 hit" : `${count} hits`} in ${ms}${nb}ms`,
+  hits: (count: number, ms: number, areMore: boolean) => `${areMore ? `At least ${count} hits` : count === 1 ? "1 hit" : `${count} hits`} in ${ms}${nb}ms`,
+  moreHits: "Show more hits",
   nothingFound: "Nothing found",
   newSessionWith: (text: string) => `New session with “${text}”`,
   // commands

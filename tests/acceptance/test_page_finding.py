@@ -306,3 +306,24 @@ async def test_a_hit_is_reached_while_older_messages_are_read_for_the_view(data_
         await held[0].continue_()
         await expect(page.locator("article .md", has_text="notes-40.txt")).to_be_in_viewport(ratio=1)
         assert house.complaints == []
+
+
+async def test_all_hits_of_a_search_can_be_seen(data_dir: Path) -> None:
+    await long_session(data_dir, 30)
+    async with open_house(data_dir) as house:
+        page = await house.open()
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("what about part")
+        hits, foot = page.locator(".pal .hit"), page.locator(".pal footer")
+        await expect(hits).to_have_count(8)
+        await expect(foot).to_contain_text("At least 20 hits")
+        for _ in range(8):
+            await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await expect(hits).to_have_count(30)
+        await expect(foot).to_contain_text("30 hits")
+        await expect(page.locator(".pal [aria-selected=true]")).to_contain_text("part")
+        await page.keyboard.type(" 7")
+        await expect(hits.first).to_contain_text("part 7")
+        assert await hits.count() <= 8
+        assert house.complaints == []

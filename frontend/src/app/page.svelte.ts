@@ -453,9 +453,9 @@ export class Page {
     this.go({ at: "session", id: copy.id });
   }
 
-  /** `within`: who wrote it, when, in sessions with which tag. */
+  /** `within`: how many at most, who wrote it, when, in sessions with which tag. */
   search(query: string, signal: AbortSignal, within: Record<string, string | number> = {}): Promise<Hits> {
-    return this.api.get("api/search", { query: { q: query, limit: 20, ...within }, signal });
+    return this.api.get("api/search", { query: { q: query, ...within }, signal });
   }
 
   /** Sessions with these words in the title or a tag, also archived ones. */

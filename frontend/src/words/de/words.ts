@@ -427,7 +427,8 @@ export const words: Twin<typeof english> = {
   jumpTo: "zur Nachricht springen",
   openIt: "öffnen",
   commandsOnly: "Befehle",
-  hits: (count, ms) => `${counted(count, "Treffer", "Treffer")} in ${ms}${nb}ms`,
+  hits: (count, ms, areMore) => `${areMore ? "Mindestens " : ""}${counted(count, "Treffer", "Treffer")} in ${ms}${nb}ms`,
+  moreHits: "Mehr Treffer zeigen",
   nothingFound: "Nichts gefunden",
   newSessionWith: (text) => `Neue Sitzung mit „${text}“`,
   // commands
