@@ -92,6 +92,16 @@ describe("the delegates of a session", () => {
     expect(delegates.of("trn_1")?.length).toBe(1);
   });
 
+  it("are read at once when a turn comes into view again: one may have ended meanwhile", async () => {
+    const leave = delegates.watch("trn_1");
+    await vi.waitFor(() => expect(delegates.asks).toHaveLength(1));
+    leave();
+    items = [delegate("a", { state: "cancelled" })];
+    delegates.watch("trn_1");
+    await vi.waitFor(() => expect(delegates.asks).toHaveLength(0));
+    expect(delegates.of("trn_1")?.[0]?.state).toBe("cancelled");
+  });
+
   it("give their files, or say which of them were changed meanwhile", async () => {
     refusal = Response.json({ code: "files_conflict", detail: "1 changed file", conflicts: [{ path: "a.txt", what: "changed" }] }, { status: 409 });
     expect(await delegates.apply(items[0]!)).toEqual([{ path: "a.txt", what: "changed" }]);

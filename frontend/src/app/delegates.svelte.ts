@@ -51,8 +51,8 @@ export class Delegates {
 
   watch(turnId: string): () => void {
     this.watched.set(turnId, (this.watched.get(turnId) ?? 0) + 1);
-    if (!this.of(turnId)) void this.look();
-    else this.plan();
+    // Those at work may have ended while nobody looked.
+    if (this.of(turnId)?.some(isAtWork) ?? true) void this.look();
     return () => {
       const left = (this.watched.get(turnId) ?? 1) - 1;
       if (left) this.watched.set(turnId, left);
