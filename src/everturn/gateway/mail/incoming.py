@@ -28,7 +28,7 @@ _AUTOMATIC_HEADERS: Final = ("list-id", "list-unsubscribe", "x-autoreply", "x-au
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """A mail that is not an update; the message says why."""
+    """A mail that is not an update; ``reason`` says why."""
 
     reason: str
     is_automatic: bool = False
