@@ -131,8 +131,8 @@ async def test_a_turn_that_did_not_complete_and_a_hook_that_is_gone_owe_nothing(
 
 async def test_one_worker_at_a_time_calls_the_hooks(store: OpenStore) -> None:
     hooks = Hooks("a")
-    async with open_harness(store, Say("Hello."), hooks=Hooks("a")) as harness:
-        assert await store.delivery.leases.take(LEASE, "a third") is not None
+    async with open_harness(store, Say("Hello.")) as harness:  # without hooks: it keeps the lease
+        assert await store.delivery.leases.take(LEASE, harness.engine.worker) is not None
         other = AfterTurnHooks(hooks, store, SystemClock(), "another")
         turn = await harness.run(await harness.new_session())
         await other.owe(turn)

@@ -182,7 +182,7 @@ async def test_a_workbook_with_spoilt_xml_is_reported(convert, tmp_path: Path) -
 
 async def test_a_pdf_that_is_none_is_reported(convert, tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4\nnothing of the kind")
-    assert "no PDF" in (await convert(tmp_path / "a.pdf")).error
+    assert "not a PDF" in (await convert(tmp_path / "a.pdf")).error
 
 
 async def test_more_than_the_limit_is_refused_before_it_is_read(convert, tmp_path: Path, monkeypatch) -> None:
