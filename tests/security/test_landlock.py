@@ -174,6 +174,42 @@ print(oct(os.stat("own").st_mode), oct(os.stat("d/x").st_mode))
     assert (secret.stat().st_mode & 0o777, outside.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
+async def test_what_belongs_to_files_outside_is_neither_read_nor_changed(kit: Kit, tmp_path: Path) -> None:
+    """Extended attributes can hold what a file does. Its owner may change flags of a file that can only be
+    read, and make every other program that opens it wait."""
+    outside = tmp_path / "outside.txt"
+    outside.write_text("kept")
+    os.setxattr(outside, "user.secret", b"hidden words")
+    code = f"""
+import fcntl, os, struct
+path = {str(outside)!r}
+program = os.open("/usr/bin/env", os.O_RDONLY)
+open("own", "w").close()
+own = os.open("own", os.O_RDONLY)
+flags = bytearray(8)
+tries = {{
+    "getxattr": lambda: print(os.getxattr(path, "user.secret")),
+    "lgetxattr": lambda: print(os.getxattr(path, "user.secret", follow_symlinks=False)),
+    "listxattr": lambda: os.listxattr(path),
+    "set flags": lambda: fcntl.ioctl(program, 0x40086602, flags),
+    "lease": lambda: fcntl.fcntl(program, fcntl.F_SETLEASE, fcntl.F_WRLCK),
+    "lease of its own": lambda: fcntl.fcntl(own, fcntl.F_SETLEASE, fcntl.F_RDLCK),
+    "watch": lambda: fcntl.fcntl(os.open("/usr/bin", os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_CREATE),
+}}
+for name, attempt in tries.items():
+    try:
+        attempt()
+        print(name, "worked")
+    except OSError as error:
+        print(name, error.strerror)
+print("of an open file", os.listxattr(own))
+"""
+    said = await kit.python(code)
+    assert "worked" not in said
+    assert "hidden words" not in said
+    assert "of an open file []" in said
+
+
 async def test_what_is_outside_can_be_neither_cut_nor_taken(kit: Kit, tmp_path: Path) -> None:
     """The first version of Landlock did not know truncate, and none asks for a right to open for ioctl."""
     outside = tmp_path / "outside.txt"

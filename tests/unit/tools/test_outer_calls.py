@@ -57,6 +57,13 @@ def _answer(name: str, outside: Outside, number: int, arguments: tuple[int, ...]
         (_NEW, 93, 55, (3, 1001, 1000), errno.EPERM),
         (_NEW, 93, 55, (3, 1000, 27), errno.EPERM),
         (_NEW, 190, 7, (), errno.EOPNOTSUPP),  # fsetxattr
+        (_NEW, 191, 8, (), errno.EOPNOTSUPP),  # getxattr, of any path
+        (_NEW, 195, 12, (), errno.EOPNOTSUPP),  # llistxattr
+        (_NEW, 193, 10, (), 0),  # fgetxattr, of a file that could be opened
+        (_NEW, 16, 29, (3, 0x40086602), errno.EOPNOTSUPP),  # FS_IOC_SETFLAGS
+        (_NEW, 16, 29, (3, 0x80086601), 0),  # FS_IOC_GETFLAGS
+        (_NEW, 72, 25, (3, 1024, 1), errno.EINVAL),  # F_SETLEASE
+        (_NEW, 72, 25, (3, 1026, 1), errno.EINVAL),  # F_NOTIFY
         (_NEW, 30, 196, (), errno.ENOSYS),  # shmat
         (_NEW, 302, 261, (0,), 0),  # prlimit64 of itself
         (_NEW, 302, 261, (7,), errno.EPERM),

@@ -28,6 +28,10 @@ _ACCESS, _TRUNCATE = 3, 0o1000
 _FAST_OPEN = 0x20000000  # MSG_FASTOPEN: connects without a call of connect
 _SET_OWNER = (8, 15)  # F_SETOWN, F_SETOWN_EX: a signal for any process
 _SET_OWNER_IOCTL = (0x8901, 0x8902)
+_SET_LEASE, _NOTIFY = 1024, 1026  # F_SETLEASE: every other open of the file waits; F_NOTIFY
+# Set flags, version and project of a file that is only read, which its owner may: FS_IOC_SETFLAGS,
+# FS_IOC_SETVERSION (both also for 32 bits), FS_IOC_FSSETXATTR, FS_IOC_SET_ENCRYPTION_POLICY.
+_SET_OF_FILE = (0x40086602, 0x40046602, 0x40087602, 0x40047602, 0x401C5820, 0x800C6613)
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _STREAM, _SEQPACKET, _TCP = 1, 5, 6
 _USER = 2  # PRIO_USER; IOPRIO_WHO_USER is 3
@@ -41,7 +45,7 @@ class OuterNumbers(msgspec.Struct, frozen=True):
     chmods: dict[int, str]
     chowns: tuple[tuple[int, int], ...]  # with the position of the user; the group's is the next
     truncate: int
-    attributes: tuple[int, ...]
+    attributes: tuple[int, ...]  # all that set them, and those that read them by a path
     shared: tuple[int, ...]  # System V, and POSIX message queues
     watch: int
     # socket socketpair bind listen connect
@@ -64,7 +68,7 @@ _MACHINES = {
         chmods={90: "chmod", 91: "fchmod", 268: "fchmodat", 452: "fchmodat2"},
         chowns=((92, 1), (93, 1), (94, 1), (260, 2)),
         truncate=76,
-        attributes=(188, 189, 190, 197, 198, 199, 463, 466),
+        attributes=(188, 189, 190, 191, 192, 194, 195, 197, 198, 199, 463, 464, 465, 466),
         shared=(29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 220, 240, 241),
         watch=254,
         sockets=(41, 53, 49, 50, 42),
@@ -84,7 +88,7 @@ _MACHINES = {
         chmods={52: "fchmod", 53: "fchmodat", 452: "fchmodat2"},
         chowns=((54, 2), (55, 1)),
         truncate=45,
-        attributes=(5, 6, 7, 14, 15, 16, 463, 466),
+        attributes=(5, 6, 7, 8, 9, 11, 12, 14, 15, 16, 463, 464, 465, 466),
         shared=(180, 181, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196),
         watch=27,
         sockets=(198, 199, 200, 201, 203),
@@ -161,6 +165,8 @@ def _files(numbers: OuterNumbers, outside: Outside) -> list[Step]:
             )
     if not outside.keeps_sizes:
         steps += on_call(numbers.truncate, [refusal(errno.EACCES)])
+    steps += on_call(numbers.ioctl, _if_any(1, _SET_OF_FILE, errno.EOPNOTSUPP))
+    steps += on_call(numbers.fcntl, _if_any(1, (_SET_LEASE, _NOTIFY), errno.EINVAL))
     # Fail as if no watches were left: programs then poll instead.
     return steps + on_call(numbers.watch, [refusal(errno.ENOSPC)])
 
