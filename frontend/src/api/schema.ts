@@ -157,6 +157,8 @@ export interface components {
              *     ]
              */
             options?: components["schemas"]["Decision"][];
+            /** @default [] */
+            terms?: string[];
         };
         /** ApprovalResolved */
         ApprovalResolved: {

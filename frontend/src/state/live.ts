@@ -274,7 +274,9 @@ function approvalRequested(turn: TurnView, payload: Of<"approval.requested">, at
     at,
     answer: null,
   };
-  const next = changeCall(turn, payload.call_id, (call) => ({
+  // Asked again under other terms: the earlier decision does not hold.
+  const items = turn.items.filter((item) => item.id !== `decision:${payload.call_id}`);
+  const next = changeCall({ ...turn, items }, payload.call_id, (call) => ({
     ...call,
     state: "asking",
     label: payload.label || call.label,

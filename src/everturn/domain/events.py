@@ -159,7 +159,8 @@ class FilesMoved(Payload, frozen=True, tag="files.moved"):
 
 
 class ApprovalRequested(Payload, frozen=True, tag="approval.requested"):
-    """An approval holds for one call: its id and the digest of its arguments."""
+    """An approval holds for one call, its id and the digest of its arguments, under these ``terms``: where it
+    would run, and what it would install."""
 
     ask_id: str
     call_id: str
@@ -169,6 +170,7 @@ class ApprovalRequested(Payload, frozen=True, tag="approval.requested"):
     reason: str
     label: str = ""
     options: tuple[Decision, ...] = (Decision.ONCE, Decision.SESSION, Decision.ALWAYS, Decision.DENY)
+    terms: tuple[str, ...] = ()
 
 
 class ApprovalResolved(Payload, frozen=True, tag="approval.resolved"):

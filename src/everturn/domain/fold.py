@@ -68,6 +68,7 @@ class CallState(msgspec.Struct):
     started_at: int | None = None
     attempt: int = 0
     digest: str = ""
+    terms: tuple[str, ...] = ()  # under which it was asked about
     decision: Decision | None = None  # the answer to its approval
     decided_in: str = ""
     edited: str | None = None  # the arguments that the user put in place of the model's
@@ -347,7 +348,8 @@ class Fold:
     def _on_approval_requested(self, payload: ev.ApprovalRequested, event: ev.Event) -> None:
         call = self._calls.get(payload.call_id)
         if call is not None:
-            call.digest = payload.digest
+            call.digest, call.terms = payload.digest, payload.terms
+            call.decision = call.edited = None  # an earlier answer was given under other terms
         self._open_bar(
             payload.ask_id,
             Bar(BarKind.WAIT, "Approval", event.at, state=BarState.RUNNING, call_id=payload.call_id),

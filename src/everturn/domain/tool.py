@@ -27,13 +27,16 @@ class Verdict(StrEnum):
 
 class Ruling(msgspec.Struct, frozen=True):
     """What the policy says about one call, and why. ``label`` is the call in one line for people.
-    ``covers``: what an answer for the session or for always would allow from then on."""
+    ``covers``: what an answer for the session or for always would allow from then on. ``terms``: what an
+    approval rests on besides the arguments, in words such as ``outside``. One that was given without some
+    of them does not hold: the user is asked again."""
 
     verdict: Verdict
     reason: str = ""
     label: str = ""
     options: tuple[Decision, ...] = (Decision.ONCE, Decision.SESSION, Decision.ALWAYS, Decision.DENY)
     covers: str = ""
+    terms: tuple[str, ...] = ()
 
     @property
     def question(self) -> str:

@@ -137,7 +137,9 @@ class Calls:
             return None
         run = move if isinstance(move, RunCall) else RunCall(1)
         ruling = await self._services.toolbox.rule(call, tool.spec)
-        may_run = ruling.verdict is Verdict.ALLOW or (ruling.verdict is Verdict.ASK and run.is_approved)
+        may_run = ruling.verdict is Verdict.ALLOW or (
+            ruling.verdict is Verdict.ASK and run.is_approved and _holds(state, ruling)
+        )
         return _Ready(state, tool, call, run, ruling) if may_run else None
 
     async def _resolve_call(self, state: CallState) -> list[NewAsk]:
@@ -170,7 +172,7 @@ class Calls:
             text = f"This call is not allowed: {ruling.reason}"
             await self._finish(state, ToolResult(text, Outcome.DENIED), is_untrusted=False)
             return []
-        if ruling.verdict is Verdict.ASK and not run.is_approved:
+        if ruling.verdict is Verdict.ASK and not (run.is_approved and _holds(state, ruling)):
             return [self._approval(state, ruling)]
         if run.is_approved and state.decision is not None and state.decision.is_lasting:
             await self._services.toolbox.remember(call, state.decision)
@@ -418,6 +420,7 @@ class Calls:
             ruling.question,
             ruling.label,
             ruling.options,
+            ruling.terms,
         )
         return NewAsk(ask, payload)
 
@@ -504,6 +507,12 @@ def _started_event(ready: _Ready) -> ev.ToolStarted:
     return ev.ToolStarted(
         ready.state.step, call.id, call.name, ready.state.arguments, label, ready.run.attempt
     )
+
+
+def _holds(state: CallState, ruling: Ruling) -> bool:
+    """False if the approval was given under other terms. Between the question and the call, the sandbox can
+    be gone, or another worker without one has the turn; what is to be installed can be something else."""
+    return set(ruling.terms) <= set(state.terms)  # guard: c02
 
 
 def _is_lasting(state: CallState) -> bool:

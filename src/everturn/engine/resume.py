@@ -202,6 +202,12 @@ CallMove = Union[RunCall, GiveResult, AskDoubt, Judge]
 
 def next_for_call(state: CallState, spec: ToolSpec | None) -> CallMove:
     """Decide what to do about one tool call without a result."""
+    if state.started_at is not None and state.decision in (Decision.DENY, Decision.EXPIRED):  # guard: c02
+        # It was asked about under other terms before its next run.
+        return GiveResult(
+            Outcome.DENIED,
+            "The user did not allow this call to run again. What its first run did is not known.",
+        )
     if state.answer is not None and spec is not None and spec.goes_on:
         given = CallAnswer(state.answered, state.answer)
         return RunCall(state.attempt + 1, is_approved=True, answer=given)

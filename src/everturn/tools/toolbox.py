@@ -201,8 +201,9 @@ class EverturnToolbox:
         try:
             await self._check_sign_in(call.profile)
             judgement = await self._judgement(call, await self._find(call))
-            is_sandboxed = self._context_of(call).is_sandboxed
-            return await self.policy.rule(call, judgement, is_sandboxed=is_sandboxed)
+            context = self._context_of(call)
+            ruling = await self.policy.rule(call, judgement, is_sandboxed=context.is_sandboxed)
+            return msgspec.structs.replace(ruling, terms=(*context.terms, *judgement.terms))
         except HostNetworkRefused as error:
             return Ruling(Verdict.DENY, f"{error.message} {error.hint}", label=spec.name, options=())
         except Exception as error:
@@ -212,7 +213,8 @@ class EverturnToolbox:
                 _log.warning("a call of %s could not be judged", spec.name, exc_info=error)
             why = (error.strerror if isinstance(error, OSError) else None) or str(error)
             reason = f"Everturn could not check what it would do ({why.rstrip('.')})."
-            return Ruling(Verdict.ASK, reason, label=spec.name, options=(Decision.ONCE, Decision.DENY))
+            options = (Decision.ONCE, Decision.DENY)
+            return Ruling(Verdict.ASK, reason, label=spec.name, options=options, terms=("unchecked",))
 
     async def remember(self, call: ToolCall, decision: Decision) -> None:
         if not decision.is_lasting:

@@ -277,6 +277,23 @@ def test_a_denied_or_expired_approval_settles_the_call(decision):
     assert after.outcome == "denied"
 
 
+@pytest.mark.parametrize("ability", ["is_safe_to_repeat", "takes_key", "reads_only"])
+def test_a_call_that_is_denied_before_its_next_run_does_not_run(ability):
+    answered = ev.QuestionAnswered("ask", "run again", "ada", "doubt", "c1")
+    denied = ev.ApprovalResolved("ask", "c1", "deny", "ada")
+    told_more = ev.QuestionAnswered("ask", "blue", "ada", "question", "c1")
+    for able in ({}, {ability: True}, {"goes_on": True}):
+        after = next_for_call(state_after(STARTED, answered, told_more, requested(), denied), spec(**able))
+        assert isinstance(after, GiveResult)
+        assert after.outcome == "denied"
+
+
+def test_a_second_question_ends_what_the_first_answer_allowed():
+    allowed = ev.ApprovalResolved("ask", "c1", "once", "ada", '{"at": 2}')
+    state = state_after(requested(), allowed, requested())
+    assert (state.decision, state.edited) == (None, None)
+
+
 @pytest.mark.parametrize("ability", ["is_safe_to_repeat", "takes_key"])
 def test_a_call_in_doubt_is_rerun_only_if_that_is_safe(ability):
     assert next_for_call(state_after(STARTED), spec(**{ability: True})) == RunCall(2, is_approved=True)

@@ -24,7 +24,7 @@ from everturn.domain.tool import Verdict
 from everturn.tools import Fetcher, Profile, parse_profiles
 from everturn.tools.names import BUILT_IN_NAMES
 from everturn.tools.profiles import find_excess
-from everturn.tools.terminal.environments import FOLDER, KEEP_S
+from everturn.tools.terminal.environments import FOLDER, KEEP_S, PLAN_S_MAX
 from everturn.tools.terminal.package_settings import PackageSettings
 from tests.unit.tools.kit import Kit, open_kit, profiles_of
 
@@ -126,6 +126,17 @@ async def test_a_newer_release_after_the_question_does_not_come(data: Kit, wheel
     await data.rule("python", ON, code="1")
     make_wheel(wheels, "names", "2.2", "ONE = 'eve'\n")
     assert "hello olga" in (await data.run("python", ON, code="import greeting\ngreeting.say()")).text
+
+
+async def test_a_list_that_is_resolved_anew_is_another_thing_to_approve(data: Kit, wheels: Path) -> None:
+    asked = await data.rule("python", ON, code="1")
+    assert (await data.rule("python", ON, code="2")).terms == asked.terms
+    make_wheel(wheels, "names", "6.6", "ONE = 'mallory'\n")
+    (plan,) = (data.home / FOLDER / "plans").iterdir()
+    os.utime(plan, (time.time() - PLAN_S_MAX - 1,) * 2)
+    again = await data.rule("python", ON, code="1")
+    assert "names 6.6" in again.reason
+    assert not set(again.terms) <= set(asked.terms)
 
 
 async def test_nothing_is_installed_that_no_question_named(data: Kit) -> None:

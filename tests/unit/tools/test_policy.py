@@ -32,6 +32,14 @@ async def test_what_cannot_be_read_is_allowed_once_or_by_trust_only(kit: Kit, ba
     assert (await bare_kit.rule("terminal", command="$X y")).options == ("once", "deny")
 
 
+async def test_the_terms_of_a_question_say_whether_a_sandbox_holds_the_call(kit: Kit, bare_kit: Kit) -> None:
+    words = {"command": "rm -rf build"}
+    inside, outside = await kit.rule("terminal", **words), await bare_kit.rule("terminal", **words)
+    assert (inside.verdict, outside.verdict) == (Verdict.ASK, Verdict.ASK)
+    assert inside.terms == ()
+    assert "outside" in outside.terms
+
+
 async def test_in_this_session_covers_this_session_only(kit: Kit) -> None:
     await kit.remember("session", "terminal", command="rm -rf build")
     assert (await kit.rule("terminal", command="rm -rf build")).verdict is Verdict.ALLOW

@@ -34,11 +34,13 @@ class Concern(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """``label`` is the call in one line, for users. ``denied``: the hard rule that it breaks; final."""
+    """``label`` is the call in one line, for users. ``denied``: the hard rule that it breaks; final.
+    ``terms``: as of a ``Ruling``, besides those of the context."""
 
     label: str
     denied: str = ""
     concerns: tuple[Concern, ...] = ()
+    terms: tuple[str, ...] = ()
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -65,6 +67,16 @@ class CallContext(msgspec.Struct, frozen=True):
         """True if what it does can reach beyond the workspace: directly, or when other programs run what it
         wrote there."""
         return not self.is_sandboxed or not self.is_guarded
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """What an approval of a call here rests on: a question asked where less could happen was another."""
+        found = {
+            "outside": not self.is_sandboxed,
+            "unguarded": self.reaches_outside,
+            "host_network": self.has_host_network,
+        }
+        return tuple(name for name, is_so in found.items() if is_so)
 
     @property
     def is_gated(self) -> bool:

@@ -118,7 +118,9 @@ class Python(Action):
             return judgement
         # Of what was resolved, and never covered by an earlier answer: they come once, for all sessions.
         concern = Concern(f"it installs {plan.words}", is_outside=True, asks_always=True)
-        return msgspec.structs.replace(judgement, concerns=(*judgement.concerns, concern))
+        # The plan is part of what is approved: one that is made anew while the question waits asks again.
+        terms = (*judgement.terms, f"packages {plan.digest}")
+        return msgspec.structs.replace(judgement, concerns=(*judgement.concerns, concern), terms=terms)
 
 
 class NetworkPython(Python):
