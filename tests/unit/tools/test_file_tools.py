@@ -36,13 +36,15 @@ async def test_a_long_file_is_cut_at_a_line_and_can_be_gone_through(kit: Kit) ->
     [
         ("missing.txt", "no file"),
         (".", "folder"),
-        ("binary", "not UTF-8"),
+        ("binary", "(3 bytes)."),
+        ("manual.pdf", "read_document"),
         ("../x", "outside"),
         ("a.txt", "no line"),
     ],
 )
 async def test_a_file_that_cannot_be_read_is_reported_plainly(kit: Kit, path: str, words: str) -> None:
     (kit.workspace / "binary").write_bytes(b"\xff\xfe\x00")
+    (kit.workspace / "manual.pdf").write_bytes(b"%PDF-1.7\n\xff\xfe")
     (kit.workspace / "a.txt").write_text("one\n")
     result = await kit.run("read_file", path=path, start=5 if path == "a.txt" else 1)
     assert result.outcome is Outcome.ERROR

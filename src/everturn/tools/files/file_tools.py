@@ -9,6 +9,7 @@ from typing import Annotated
 import anyio
 import msgspec
 
+from everturn.domain.media import SNIFF_BYTES, document_kind, sniff_media_type
 from everturn.domain.tool import Emit, ToolCall, ToolResult
 from everturn.tools.files.edits import (
     FilePatch,
@@ -203,7 +204,9 @@ def _read_text(workspace: Path, path: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise ToolFailed(f"{path} is not UTF-8 text ({len(content):,} bytes).") from error
+        is_document = document_kind(path, sniff_media_type(content[:SNIFF_BYTES], path))
+        hint = "; read it with read_document" if is_document else ""
+        raise ToolFailed(f"{path} is not UTF-8 text ({len(content):,} bytes){hint}.") from error
 
 
 def _neighbours(files: FolderHandle, path: str) -> str:
