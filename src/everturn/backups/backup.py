@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import anyio
 import msgspec
 
 from everturn.backups.encryption import Lock
@@ -72,19 +73,23 @@ async def fill(store: Store, home: Path, inside: Path, watch: BackupWatch) -> Ba
     ]
     for part in (_copy_settings, copy_memory, _copy_workspaces):
         watch.check()
-        left_out += await asyncio.to_thread(part, home, inside)
-    await asyncio.to_thread(sync_tree, Disk(), inside)
-    counts = await asyncio.to_thread(count_rows, inside)
+        left_out += await in_thread(watch, part, home, inside, watch)
+    await in_thread(watch, sync_tree, Disk(), inside, watch.check)
+    counts = await in_thread(watch, count_rows, inside)
     watch.check()
     return BackupSummary(left_out, counts)
 
 
 async def in_thread(watch: BackupWatch, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """Run ``work`` in a thread. If cancelled, the watch soon stops the thread."""
+    """Run ``work`` in a thread. If this is cancelled, the watch stops the thread, and its end is awaited: the
+    caller removes what it has written, and the process could not end before it either."""
+    thread = asyncio.create_task(asyncio.to_thread(work, *args, **named), name="backup thread")
     try:
-        return await asyncio.to_thread(work, *args, **named)
+        return await asyncio.shield(thread)
     except asyncio.CancelledError:
         watch.stop()
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(thread, return_exceptions=True)  # the cancellation is what counts
         raise
 
 
@@ -108,28 +113,30 @@ def reason_of(error: EverturnError | OSError) -> str:
 # The parts besides the database and its files. Keys are left out, because backups travel.
 
 
-def _copy_settings(home: Path, folder: Path) -> list[str]:
+def _copy_settings(home: Path, folder: Path, watch: BackupWatch) -> list[str]:
     for name in (SETTINGS, MACHINE):
+        watch.check()
         if (home / name).exists():
             shutil.copy2(home / name, folder / name)
     return []
 
 
-def copy_memory(home: Path, folder: Path) -> list[str]:
+def copy_memory(home: Path, folder: Path, watch: BackupWatch) -> list[str]:
     left_out: list[str] = []
     if (home / "memory").is_dir():
         # Links are followed here: only the owner writes to this folder, and may keep notes elsewhere.
-        shutil.copytree(home / "memory", folder / "memory", ignore=partial(_unreadable, left_out))
+        shutil.copytree(home / "memory", folder / "memory", ignore=partial(_unreadable, left_out, watch))
     return left_out
 
 
-def _copy_workspaces(home: Path, folder: Path) -> list[str]:
-    is_there = (home / "workspaces").is_dir()
-    return copy_tree(home / "workspaces", folder / "workspaces") if is_there else []
+def _copy_workspaces(home: Path, folder: Path, watch: BackupWatch) -> list[str]:
+    source = home / "workspaces"
+    return copy_tree(source, folder / "workspaces", check=watch.check) if source.is_dir() else []
 
 
-def _unreadable(left_out: list[str], folder: str, names: list[str]) -> set[str]:
+def _unreadable(left_out: list[str], watch: BackupWatch, folder: str, names: list[str]) -> set[str]:
     """Return the names in a folder that are neither files, nor folders, nor links to one."""
+    watch.check()
     found = {name for name in names if not ((path := Path(folder) / name).is_file() or path.is_dir())}
     left_out += [f"{Path(folder).name}/{name}: neither a file nor a folder" for name in sorted(found)]
     return found

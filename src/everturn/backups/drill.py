@@ -60,11 +60,11 @@ async def try_restore(
         _require_room(rooms, 2 * size + _SPARE_BYTES)
         source = await shelf.fetch(entry.name, room.inside, key, watch)
         home = room.inside.with_name("home")
-        counts = await asyncio.to_thread(count_rows, source)
+        counts = await in_thread(watch, count_rows, source)
         if entry.counts and counts != entry.counts:
             raise StoreBroken(f"The backup holds {_words(counts)} instead of {_words(entry.counts)}.")
         async with _database(settings.address, source, home) as address:
-            await in_thread(watch, put_back, source, home, address)
+            await in_thread(watch, put_back, source, home, address, watch)
             await _check(home, address, counts, settings)
     return counts
 

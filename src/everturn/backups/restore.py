@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from everturn.backups.backup import SETTINGS
+from everturn.backups.watch import BackupWatch
 from everturn.store import copy_tree
 from everturn.store.files.copy_tree import DEPTH_MAX
 from everturn.store.files.disk import Disk, sync_tree
@@ -25,7 +26,7 @@ def database_name(address: str | None) -> str:
 _LINKS_BELOW = {"workspaces": 1, **dict.fromkeys(("blobs", "files", "memory"), DEPTH_MAX + 1)}
 
 
-def _put_part_back(part: Path, target: Path) -> list[str]:
+def _put_part_back(part: Path, target: Path, watch: BackupWatch) -> list[str]:
     """Copy one part of a backup; return what was left out.
 
     A backup is untrusted, so everything that 'everturn backup' does not create is left out: keys, links,
@@ -35,15 +36,15 @@ def _put_part_back(part: Path, target: Path) -> list[str]:
         shutil.copy2(part, target)
         return []
     if part.name in _LINKS_BELOW and part.is_dir() and not part.is_symlink():
-        left_out = copy_tree(part, target, links_below=_LINKS_BELOW[part.name])
+        left_out = copy_tree(part, target, links_below=_LINKS_BELOW[part.name], check=watch.check)
         return [f"{part.name}/{line}" for line in left_out]
     return [f"{part.name}: not part of a backup"]
 
 
-def put_back(source: Path, home: Path, address: str | None) -> list[str]:
+def put_back(source: Path, home: Path, address: str | None, watch: BackupWatch) -> list[str]:
     """Copy a backup into the data folder, durably, the database last; return what was left out.
 
-    A database at an ``address`` outside the data folder is not copied.
+    A database at an ``address`` outside the data folder is not copied. The watch may end it.
 
     An interrupted restoration leaves a folder without a database, which is never mistaken for a complete one.
     """
@@ -52,8 +53,8 @@ def put_back(source: Path, home: Path, address: str | None) -> list[str]:
     left_out = []
     for part in sorted(source.iterdir()):
         if part.name not in (DATABASE, database_name(address), "postgresql"):
-            left_out += _put_part_back(part, home / part.name)
-    sync_tree(Disk(), home)
+            left_out += _put_part_back(part, home / part.name, watch)
+    sync_tree(Disk(), home, watch.check)
     if not address:
         coming = home / f".{DATABASE}.incoming"
         shutil.copy2(source / DATABASE, coming)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import click
 from rich.markup import escape
 
 from everturn.backups import unfinished
-from everturn.backups.backup import reason_of
+from everturn.backups.backup import in_thread, reason_of
 from everturn.backups.encryption import Key, read_identities, read_passphrase, unwrap
 from everturn.backups.restore import DATABASE, database_name, put_back
 from everturn.backups.source import SealedSource, find_source
@@ -158,7 +157,8 @@ async def _restore(source: Path, config: Config, restoration: unfinished.Restora
             hint="Set EVERTURN_DATABASE_URL to the database to restore into.",
         )
     try:
-        return await asyncio.to_thread(put_back, source, config.home, config.database_url)
+        watch = BackupWatch()
+        return await in_thread(watch, put_back, source, config.home, config.database_url, watch)
     except OSError as error:
         raise Stopped(
             f"The backup was not restored whole: {reason_of(error)}",

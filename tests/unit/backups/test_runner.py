@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 import pytest
@@ -175,3 +178,32 @@ async def test_a_backup_that_is_stopped_with_its_server_is_no_backup(
             await begun.wait()
     assert names(data_dir / "backups") == []
     assert not (await runner.status()).is_running, "the lease is free"
+
+
+async def test_a_server_that_stops_does_not_copy_the_workspaces_first(
+    store: Store, data_dir: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = data_dir / "workspaces" / "ses_one"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        folder.joinpath(f"{number}.txt").write_text("some work")
+    begun, may_go_on, copied = threading.Event(), threading.Event(), []
+    copy = shutil.copyfileobj
+
+    def hold(source: BinaryIO, target: BinaryIO) -> None:
+        copied.append(target.name)
+        begun.set()
+        may_go_on.wait(30)
+        copy(source, target)
+
+    monkeypatch.setattr(shutil, "copyfileobj", hold)
+    runner = await runner_of(store, data_dir, clock, DAILY)
+    async with runner, anyio.create_task_group() as group:
+        assert await anyio.to_thread.run_sync(begun.wait, 30)
+        group.start_soon(runner.stop)
+        await anyio.wait_all_tasks_blocked()
+        (left,) = names(data_dir / "backups")
+        assert left.endswith(".unfinished"), "not removed while the thread writes there"
+        may_go_on.set()
+    assert len(copied) == 1, "the file that was being copied"
+    assert names(data_dir / "backups") == [], "removed after the copy has ended"

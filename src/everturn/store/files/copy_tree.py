@@ -13,17 +13,21 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from everturn.store.files.disk import go_on
+
 DEPTH_MAX = 200  # folders in folders; each of them is held open while those below are copied
 _MODE = 0o777  # not setuid and setgid: the copy belongs to the user who makes it, perhaps root
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def copy_tree(source: Path, target: Path, *, links_below: int = 0) -> list[str]:
+def copy_tree(
+    source: Path, target: Path, *, links_below: int = 0, check: Callable[[], None] = go_on
+) -> list[str]:
     """Copy what lies in a folder, as it is, into another one, which is made if need be.
 
     Returns a line for each thing that could not be copied: sockets, pipes and devices, and what may not be
     read. What goes away meanwhile is left out. ``links_below``: links are copied only in folders that lie so
-    deep; 1 leaves out those at the top.
+    deep; 1 leaves out those at the top. ``check`` is called before each entry, and may raise to end the copy.
     Raises OSError where the copy cannot be written.
     """
     top = source.resolve()  # the folder may be a link to another place
@@ -36,6 +40,7 @@ def copy_tree(source: Path, target: Path, *, links_below: int = 0) -> list[str]:
             left_out += [f"{at / name}: too deep" for name in folders]
             folders.clear()
         for name in [*folders, *files]:
+            check()
             takes_links = len(at.parts) >= links_below
             mode = _copy(descriptor, name, target / at / name, at / name, left_out, takes_links=takes_links)
             if mode is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -90,11 +90,17 @@ def write_new(disk: Disk, temporary: Path, data: bytes) -> None:
         os.close(descriptor)
 
 
-def sync_tree(disk: Disk, folder: Path) -> None:
+def go_on() -> None:
+    """The check of long work that nothing stops."""
+
+
+def sync_tree(disk: Disk, folder: Path, check: Callable[[], None] = go_on) -> None:
     """Make everything below a folder that was just written durable, and the folder itself. A link is
-    durable with its folder, and what it names is not ours."""
+    durable with its folder, and what it names is not ours. ``check`` is called between two files, and may
+    raise to end it."""
     for parent, _, names in os.walk(folder):
         for name in names:
+            check()
             path = Path(parent) / name
             if path.is_symlink():
                 continue
