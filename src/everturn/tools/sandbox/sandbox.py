@@ -7,6 +7,7 @@ nothing else. Bubblewrap (``namespaces``) is tried first, then Landlock with a s
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
@@ -31,12 +32,14 @@ from everturn.tools.sandbox.landlock import Landlock
 from everturn.tools.sandbox.launch import MARK
 from everturn.tools.sandbox.level import BlockPipes, SandboxLevel, Start
 from everturn.tools.sandbox.namespaces import Bubblewrap
+from everturn.tools.sandbox.orphans import kill_orphans
 from everturn.tools.sandbox.trial import SandboxState
 from everturn.tools.sandbox.view import SandboxView, environment, user_places
 
 BUBBLEWRAP, LANDLOCK = "bubblewrap", "landlock"
 LEVELS = (BUBBLEWRAP, LANDLOCK)  # tried in this order
 _PROJECTS_MAX = 8  # projects whose folders are remembered
+_log = logging.getLogger("everturn.tools")
 
 
 class DetachedCommand(msgspec.Struct, frozen=True):
@@ -316,6 +319,7 @@ class Sandbox:
         self._groups = Groups.open()
         problem = self._bubblewrap.try_it() if BUBBLEWRAP in self._levels else ""
         if BUBBLEWRAP in self._levels and not problem:
+            self._end_orphans()
             self._level = self._bubblewrap
             return self._describe()
         hint = self._hint(problem)
@@ -328,6 +332,11 @@ class Sandbox:
             )
         refusal = f"Landlock cannot be used either: {refusal}." if refusal else ""
         return SandboxState("none", f"{_sentence(problem)} {refusal}".strip(), hint)
+
+    def _end_orphans(self) -> None:
+        killed = kill_orphans(self._bubblewrap.program) if self._bubblewrap.program else 0
+        if killed:
+            _log.info("ended %d process(es) of sandboxes that a killed server had not started yet", killed)
 
     def _hint(self, problem: str) -> str:
         if not problem:
