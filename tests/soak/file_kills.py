@@ -150,7 +150,7 @@ class Walker:
                     await self._server.ask("POST", f"/api/turns/{turn}/resume", json={})
                     self.done["resumed"] += 1
                 if state == "waiting":
-                    for ask in await self._server.get(f"/api/sessions/{model.id}/waiting"):
+                    for ask in (await self._server.get(f"/api/approvals?session={model.id}"))["items"]:
                         body = {"answer": DoubtAnswer.RUN_AGAIN}
                         await self._server.ask("POST", f"/api/questions/{ask['id']}", json=body)
                 await anyio.sleep(0.02)
