@@ -294,10 +294,10 @@ import sys
 from everturn.backups import backup
 from everturn.cli.main import main
 copied = backup.copy_memory
-def held(home, folder):
+def held(home, folder, watch):
     print("held", flush=True)
     sys.stdin.readline()
-    return copied(home, folder)
+    return copied(home, folder, watch)
 backup.copy_memory = held
 main(sys.argv[1:])
 """
@@ -342,10 +342,10 @@ import sys
 from everturn.backups import restore
 from everturn.cli.main import main
 synced = restore.sync_tree
-def held(disk, folder):
+def held(disk, folder, check):
     print("held", flush=True)
     sys.stdin.readline()
-    synced(disk, folder)
+    synced(disk, folder, check)
 restore.sync_tree = held
 main(sys.argv[1:])
 """

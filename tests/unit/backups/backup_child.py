@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 from everturn.backups import BackupSettings, backup
+from everturn.backups.watch import BackupWatch
 from everturn.domain.clock import SystemClock
 from everturn.store import open_store
 from tests.unit.backups.kit import runner_of
 
 
-def hold(home: Path, folder: Path) -> list[str]:
+def hold(home: Path, folder: Path, watch: BackupWatch) -> list[str]:
     print("held", flush=True)
     sys.stdin.readline()
     return []
