@@ -176,6 +176,9 @@ async def test_a_backup_that_is_stopped_with_its_server_is_no_backup(
     async with runner:
         with anyio.fail_after(30):
             await begun.wait()
+        asyncio.get_running_loop().call_soon(
+            may_go_on.set
+        )  # right after the stop, which waits for the thread
     assert names(data_dir / "backups") == []
     assert not (await runner.status()).is_running, "the lease is free"
 
