@@ -15,14 +15,14 @@ GUIDE = Path(__file__).parents[3] / "docs" / "upgrading.md"
 
 
 @pytest.mark.anyio
-async def test_the_guide_names_the_present_schema(tmp_path: Path) -> None:
+async def test_the_guide_names_the_current_schema(tmp_path: Path) -> None:
     async with open_store(data_dir=tmp_path):
         pass
     database = apsw.Connection(str(tmp_path / "everturn.db"))
     ((lowest,),) = database.execute("SELECT value FROM meta WHERE name = 'schema_min'").fetchall()
     database.close()
     named = re.search(
-        r"The present schema is (\d+), `schema_min` is (\d+)\.", GUIDE.read_text(encoding="utf-8")
+        r"The current schema is (\d+), `schema_min` is (\d+)\.", GUIDE.read_text(encoding="utf-8")
     )
     assert named is not None
     assert named.groups() == (str(SCHEMA), str(lowest))
