@@ -33,8 +33,8 @@ async def test_what_cannot_be_read_is_allowed_once_or_by_trust_only(kit: Kit, ba
 
 
 async def test_the_terms_of_a_question_say_whether_a_sandbox_holds_the_call(kit: Kit, bare_kit: Kit) -> None:
-    words = {"command": "rm -rf build"}
-    inside, outside = await kit.rule("terminal", **words), await bare_kit.rule("terminal", **words)
+    inside = await kit.rule("terminal", command="rm -rf build")
+    outside = await bare_kit.rule("terminal", command="rm -rf build")
     assert (inside.verdict, outside.verdict) == (Verdict.ASK, Verdict.ASK)
     assert inside.terms == ()
     assert "outside" in outside.terms
