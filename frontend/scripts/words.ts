@@ -11,7 +11,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import type { Plugin } from "vite";
 
 /** Needed by the first sight. All other files are loaded with the first part of the page that uses one of them. */
-const firstFiles = ["words", "aloud-words", "exact-words", "filter-words", "find-words", "picked-words", "problem-words"];
+const firstFiles = ["words", "exact-words", "find-words", "problem-words"];
 const languages = ["en", "de"];
 const door = "\0words-door:";
 const group = "\0words-of:";

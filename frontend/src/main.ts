@@ -10,6 +10,13 @@ import "./styles/dock.css";
 import "./styles/first.css";
 import App from "./App.svelte";
 
+/** The sheets stand after the shell, which is painted before they are there. Those of later parts are added to the head, and must win. */
+for (const late of document.querySelectorAll<HTMLLinkElement>("body > link[rel=stylesheet]")) {
+  const sheet = late.cloneNode() as HTMLLinkElement;
+  sheet.onload = () => late.remove();
+  document.head.append(sheet);
+}
+
 const root = new URL("./", document.baseURI.split("#")[0]).href;
 mount(App, { target: document.getElementById("page")!, props: { root } });
 document.getElementById("shell")?.remove();

@@ -79,7 +79,7 @@ async def test_files_get_writes_a_file_or_an_archive_and_overwrites_nothing(
         (("show", "../secret"), "outside the workspace"),
         (("show", "nothing"), "There is no file nothing"),
         (("show", "src"), "is not a file"),
-        (("list", "--at", "yesterday"), "no point in the history"),
+        (("list", "--at", "yesterday"), "not a point in the history"),
     ],
 )
 async def test_files_says_what_is_wrong(data_dir: Path, arguments: tuple[str, ...], said: str) -> None:
