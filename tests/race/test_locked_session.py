@@ -43,3 +43,22 @@ async def test_a_turn_whose_session_was_locked_runs_when_the_lock_is_gone_withou
             assert (await h.turn(accepted.turn.id)).state == "queued"
         assert (await h.settled(accepted.turn.id)).state == "completed"
     await writer.close()
+
+
+async def test_a_claim_that_passes_over_a_locked_session_takes_no_more_turns_than_were_asked_for(
+    store: Store, postgres_url: str
+) -> None:
+    writer = await asyncpg.connect(postgres_url)
+    await store.workers.register("wrk_a")
+    turns = []
+    for number in range(8):
+        session = await store.sessions.create(OWNER)
+        turns.append((await store.turns.accept(OWNER, session.id, Submission(text=f"{number}"))).turn)
+    async with writer.transaction():
+        await writer.execute(
+            "SELECT 1 FROM tails WHERE session_no = (SELECT session_no FROM sessions WHERE id = $1) FOR UPDATE",
+            turns[0].session_id,
+        )
+        claims = await store.turns.claim("wrk_a", limit=3)
+    assert [claim.turn.id for claim in claims] == [turn.id for turn in turns[1:4]]
+    await writer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -93,9 +94,10 @@ def claim(tx: Tx, worker: str, limit: int, wanted: Wanted) -> Script[ClaimResult
     tried: set[int] = set()
     has_locked = False
     while True:
-        count = limit - len(claims) + len(tried)
-        candidates = yield from find_claimable(tx, count, wanted)
-        sessions = sorted({session_no for session_no, _ in candidates} - tried)
+        room = limit - len(claims)
+        candidates = yield from find_claimable(tx, room + len(tried), wanted)
+        new = dict.fromkeys(session_no for session_no, _ in candidates if session_no not in tried)
+        sessions = sorted(islice(new, room))  # the oldest, locked in the order of all transactions
         tried.update(sessions)
         found = yield from _claim_in(tx, worker, sessions, wanted.machines)
         claims += found.claims
